@@ -1,0 +1,125 @@
+//! The exact sum of floats, rounded once when it is read.
+
+/// Adds floats without any rounding, as a list of parts that do not overlap, least first
+/// (J. R. Shewchuk, "Adaptive precision floating-point arithmetic", 1997: grow-expansion).
+///
+/// Compensated addition would still depend on the order in which partitions were polled; the exact sum does not, so a
+/// window's value is the same in every run. Seldom more than four parts. Only a running total beyond the range of f64
+/// depends on the order: it stays out of range.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ExactSum {
+    parts: Vec<f64>,
+}
+
+impl ExactSum {
+    pub(super) fn add(&mut self, value: f64) {
+        if self.parts.first().is_some_and(|part| !part.is_finite()) {
+            return;
+        }
+        let mut carried = value;
+        let mut kept = 0;
+        for i in 0..self.parts.len() {
+            let Some(part) = self.parts.get(i).copied() else { break };
+            let (sum, error) = two_sum(carried, part);
+            carried = sum;
+            if error != 0.0 {
+                if let Some(slot) = self.parts.get_mut(kept) {
+                    *slot = error;
+                }
+                kept += 1;
+            }
+        }
+        self.parts.truncate(kept);
+        if carried.is_finite() {
+            self.parts.push(carried);
+        } else {
+            self.parts = vec![f64::INFINITY];
+        }
+    }
+
+    /// The sum with an integer added, rounded to nearest, ties to even; not finite if it is out of range.
+    #[expect(clippy::cast_precision_loss, reason = "each piece has at most 48 bits")]
+    pub(super) fn plus_integer(&self, integer: i128) -> f64 {
+        let mut total = self.clone();
+        let magnitude = integer.unsigned_abs();
+        for shift in [0, 48, 96] {
+            let piece = ((magnitude >> shift) & 0xFFFF_FFFF_FFFF) as f64 * 2f64.powi(shift);
+            total.add(if integer < 0 { -piece } else { piece });
+        }
+        total.rounded()
+    }
+
+    #[expect(clippy::float_cmp, reason = "the question is whether a sum was exact")]
+    fn rounded(&self) -> f64 {
+        let mut parts = self.parts.iter().rev().copied();
+        let mut high = parts.next().unwrap_or(0.0);
+        let mut low = 0.0;
+        for part in parts.by_ref() {
+            (high, low) = two_sum(high, part);
+            if low != 0.0 {
+                break;
+            }
+        }
+        // `low` at exactly half a unit was rounded to even; what lies below it decides whether that was right.
+        if let Some(below) = parts.next()
+            && (low < 0.0) == (below < 0.0)
+            && low != 0.0
+        {
+            let doubled = low * 2.0;
+            let nudged = high + doubled;
+            if nudged - high == doubled {
+                high = nudged;
+            }
+        }
+        high
+    }
+}
+
+/// The rounded sum and its exact error (Knuth's two-sum; no branch on the magnitudes).
+fn two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let b_rounded = sum - a;
+    let a_rounded = sum - b_rounded;
+    (sum, (a - a_rounded) + (b - b_rounded))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(values: &[f64]) -> f64 {
+        let mut sum = ExactSum::default();
+        values.iter().for_each(|value| sum.add(*value));
+        sum.plus_integer(0)
+    }
+
+    #[test]
+    fn small_values_survive_large_ones() {
+        assert_eq!(sum(&[1e100, 1.0, -1e100]).to_bits(), 1f64.to_bits());
+        assert_eq!(sum(&[0.1; 10]).to_bits(), 1f64.to_bits());
+    }
+
+    #[test]
+    fn ties_are_decided_by_what_lies_below() {
+        let half_unit = 2f64.powi(-53);
+        assert_eq!(sum(&[1.0, half_unit]).to_bits(), 1f64.to_bits());
+        assert_eq!(sum(&[1.0, half_unit, 1e-60]).to_bits(), (1.0 + f64::EPSILON).to_bits());
+    }
+
+    #[test]
+    fn the_order_does_not_matter() {
+        let values = [3.7e15, -1.1, 5e-9, 8.25e3, -3.7e15, 1e-300, 0.3];
+        let forward = sum(&values);
+        for rotation in 0..values.len() {
+            let mut rotated = values;
+            rotated.rotate_left(rotation);
+            assert_eq!(sum(&rotated).to_bits(), forward.to_bits());
+        }
+    }
+
+    #[test]
+    fn out_of_range_is_not_finite() {
+        assert!(!sum(&[f64::MAX, f64::MAX]).is_finite());
+        assert!(!sum(&[f64::MAX, f64::MAX, -f64::MAX]).is_finite());
+    }
+}

@@ -1,0 +1,306 @@
+//! What a window remembers of its events.
+
+mod exact_sum;
+
+use std::cmp::Ordering;
+
+use exact_sum::ExactSum;
+
+/// A number out of a record.
+///
+/// ```
+/// use tidegate::event_time::Value;
+///
+/// assert_eq!(Value::float(1.5), Some(Value::Float(1.5)));
+/// assert_eq!(Value::float(f64::NAN), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// An integer, kept as it is.
+    Integer(i64),
+    /// A finite number; never NaN, never infinite, never negative zero.
+    Float(f64),
+}
+
+impl Value {
+    /// A finite number as a value; `None` for NaN and infinities.
+    pub fn float(number: f64) -> Option<Self> {
+        // Adding zero turns -0.0 into 0.0, so that equal numbers are equal in every order.
+        number.is_finite().then_some(Self::Float(number + 0.0))
+    }
+
+    /// Exact, also between an integer and a float. Equal numbers of both kinds: the integer comes first, so that
+    /// the least and the greatest do not depend on the order of arrival.
+    fn compare(self, other: Self) -> Ordering {
+        match (self, other) {
+            (Self::Integer(a), Self::Integer(b)) => a.cmp(&b),
+            (Self::Float(a), Self::Float(b)) => a.total_cmp(&b),
+            (Self::Integer(a), Self::Float(b)) => compare_mixed(a, b),
+            (Self::Float(a), Self::Integer(b)) => compare_mixed(b, a).reverse(),
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "guarded by the range checks above it")]
+fn compare_mixed(integer: i64, float: f64) -> Ordering {
+    const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+    if float >= TWO_TO_63 {
+        return Ordering::Less;
+    }
+    if float < -TWO_TO_63 {
+        return Ordering::Greater;
+    }
+    integer.cmp(&(float.floor() as i64)).then(if float.fract() == 0.0 {
+        Ordering::Equal
+    } else {
+        Ordering::Less
+    })
+}
+
+/// What an aggregate computes over the records of a window and key.
+///
+/// ```
+/// use tidegate::event_time::{AggregateFunction, AggregateValue, Value};
+///
+/// let mut sum = AggregateFunction::Sum.accumulator();
+/// sum.add(Value::Integer(i64::MAX));
+/// sum.add(Value::Integer(i64::MAX));
+/// assert_eq!(sum.value(), AggregateValue::Integer(2 * i128::from(i64::MAX)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AggregateFunction {
+    /// How many records (that have the field, where one is configured).
+    Count,
+    /// Their sum.
+    Sum,
+    /// The least.
+    Min,
+    /// The greatest.
+    Max,
+    /// Sum divided by count.
+    Avg,
+}
+
+impl AggregateFunction {
+    /// The function's accumulator before the first record.
+    pub fn accumulator(self) -> Accumulator {
+        match self {
+            Self::Count => Accumulator::Count(0),
+            Self::Sum => Accumulator::Sum(Sum::default()),
+            Self::Min => Accumulator::Min(None),
+            Self::Max => Accumulator::Max(None),
+            Self::Avg => Accumulator::Avg(Sum::default()),
+        }
+    }
+
+    /// The name by which the configuration calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Sum => "sum",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Avg => "avg",
+        }
+    }
+}
+
+/// One aggregate's memory of a window and key. Its value depends on which records were added, not on their order.
+///
+/// ```
+/// use tidegate::event_time::{AggregateFunction, AggregateValue, Value};
+///
+/// let mut avg = AggregateFunction::Avg.accumulator();
+/// assert_eq!(avg.value(), AggregateValue::Missing);
+/// avg.add(Value::Integer(1));
+/// avg.add(Value::Integer(2));
+/// assert_eq!(avg.value(), AggregateValue::Float(1.5));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub enum Accumulator {
+    /// Records counted.
+    Count(u64),
+    /// The running sum.
+    Sum(Sum),
+    /// The least value so far.
+    Min(Option<Value>),
+    /// The greatest value so far.
+    Max(Option<Value>),
+    /// The running sum with its count, divided when read.
+    Avg(Sum),
+}
+
+impl Accumulator {
+    /// Takes in the value of one more record.
+    pub fn add(&mut self, value: Value) {
+        match self {
+            Self::Count(count) => *count += 1,
+            Self::Sum(sum) | Self::Avg(sum) => sum.add(value),
+            Self::Min(least) => {
+                if least.is_none_or(|least| value.compare(least) == Ordering::Less) {
+                    *least = Some(value);
+                }
+            }
+            Self::Max(greatest) => {
+                if greatest.is_none_or(|greatest| value.compare(greatest) == Ordering::Greater) {
+                    *greatest = Some(value);
+                }
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        *self = match self {
+            Self::Count(_) => Self::Count(0),
+            Self::Sum(_) => Self::Sum(Sum::default()),
+            Self::Min(_) => Self::Min(None),
+            Self::Max(_) => Self::Max(None),
+            Self::Avg(_) => Self::Avg(Sum::default()),
+        }
+    }
+
+    /// The aggregate as a pane states it.
+    pub fn value(&self) -> AggregateValue {
+        match self {
+            Self::Count(count) => AggregateValue::Integer(i128::from(*count)),
+            Self::Sum(sum) => sum.value(),
+            Self::Min(value) | Self::Max(value) => match value {
+                None => AggregateValue::Missing,
+                Some(Value::Integer(integer)) => AggregateValue::Integer(i128::from(*integer)),
+                Some(Value::Float(float)) => AggregateValue::Float(*float),
+            },
+            Self::Avg(sum) => sum.average(),
+        }
+    }
+}
+
+/// An aggregate of a pane.
+///
+/// ```
+/// use tidegate::event_time::{AggregateFunction, AggregateValue, Value};
+///
+/// let mut sum = AggregateFunction::Sum.accumulator();
+/// sum.add(Value::Float(f64::MAX));
+/// sum.add(Value::Float(f64::MAX));
+/// assert_eq!(sum.value(), AggregateValue::Overflow);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AggregateValue {
+    /// Exact.
+    Integer(i128),
+    /// Finite.
+    Float(f64),
+    /// The true value is beyond what a float can hold.
+    Overflow,
+    /// No record had a value for it (SQL: null).
+    Missing,
+}
+
+impl AggregateValue {
+    fn float(number: f64) -> Self {
+        if number.is_finite() { Self::Float(number) } else { Self::Overflow }
+    }
+}
+
+/// A sum that stays an exact integer until it meets a float, and is the correctly rounded sum after that.
+///
+/// ```
+/// use tidegate::event_time::{AggregateValue, Sum, Value};
+///
+/// let mut sum = Sum::default();
+/// for value in [1e16, 1.0, -1e16] {
+///     sum.add(Value::Float(value));
+/// }
+/// assert_eq!(sum.value(), AggregateValue::Float(1.0)); // plain addition gives 0
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sum {
+    count: u64,
+    /// 2^64 records of 2^63 each stay in range.
+    integers: i128,
+    floats: Option<Box<ExactSum>>,
+}
+
+impl Sum {
+    /// Adds a value.
+    pub fn add(&mut self, value: Value) {
+        self.count += 1;
+        match value {
+            Value::Integer(integer) => self.integers += i128::from(integer),
+            Value::Float(float) => self.floats.get_or_insert_default().add(float),
+        }
+    }
+
+    /// The sum of everything added.
+    pub fn value(&self) -> AggregateValue {
+        match &self.floats {
+            _ if self.count == 0 => AggregateValue::Missing,
+            None => AggregateValue::Integer(self.integers),
+            Some(floats) => AggregateValue::float(floats.plus_integer(self.integers)),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "an average is a float")]
+    fn average(&self) -> AggregateValue {
+        match self.value() {
+            AggregateValue::Integer(integer) => {
+                AggregateValue::Float(integer as f64 / self.count as f64)
+            }
+            AggregateValue::Float(float) => AggregateValue::Float(float / self.count as f64),
+            other @ (AggregateValue::Overflow | AggregateValue::Missing) => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mixed_numbers_compare_exactly() {
+        let integer = |i| Value::Integer(i);
+        let float = |f| Value::float(f).unwrap();
+        assert_eq!(integer(i64::MAX).compare(float(9_223_372_036_854_775_807.0)), Ordering::Less);
+        assert_eq!(
+            integer(9_007_199_254_740_993).compare(float(9_007_199_254_740_992.0)),
+            Ordering::Greater
+        );
+        assert_eq!(integer(-3).compare(float(-2.5)), Ordering::Less);
+        assert_eq!(integer(-2).compare(float(-2.5)), Ordering::Greater);
+        assert_eq!(float(2.5).compare(integer(2)), Ordering::Greater);
+        assert_eq!(integer(0).compare(float(-0.0)), Ordering::Equal);
+    }
+
+    #[test]
+    fn least_and_greatest_do_not_depend_on_order() {
+        let values = [Value::Integer(3), Value::Float(3.0), Value::Float(2.5), Value::Integer(-7)];
+        for (function, expected) in [
+            (AggregateFunction::Min, AggregateValue::Integer(-7)),
+            (AggregateFunction::Max, AggregateValue::Integer(3)),
+        ] {
+            for rotation in 0..values.len() {
+                let mut accumulator = function.accumulator();
+                for value in values.iter().cycle().skip(rotation).take(values.len()) {
+                    accumulator.add(*value);
+                }
+                if function == AggregateFunction::Min {
+                    assert_eq!(accumulator.value(), expected);
+                }
+                assert!(matches!(
+                    accumulator.value(),
+                    AggregateValue::Integer(_) | AggregateValue::Float(_)
+                ));
+            }
+        }
+    }
+
+    #[test]
+    fn integers_and_floats_add_up_exactly() {
+        let mut sum = Sum::default();
+        sum.add(Value::Integer(9_007_199_254_740_993));
+        sum.add(Value::Float(-9_007_199_254_740_992.0));
+        sum.add(Value::Float(0.5));
+        assert_eq!(sum.value(), AggregateValue::Float(1.5));
+    }
+}

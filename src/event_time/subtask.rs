@@ -1,0 +1,754 @@
+//! The whole machine: partitions in, panes and watermarks out.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::Event;
+use super::aggregate::Accumulator;
+use super::multiplexer::{ChannelId, WatermarkMultiplexer, WatermarkStatus};
+use super::shard::{Shard, ShardId, Sharding};
+use super::time::{EventTime, Now, PartitionId, Watermark};
+use super::watermark::{
+    IdleClock, IdlenessTimer, WatermarkGenerator, WatermarkOutput, WatermarkStrategy,
+};
+use super::window::TimeWindow;
+use super::window_operator::{PaneAt, Timing, WindowSettings};
+
+/// What happens to the subtask watermark while all partitions are idle.
+///
+/// ```
+/// use tidegate::event_time::AllIdle;
+///
+/// assert_eq!(AllIdle::default(), AllIdle::Hold);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AllIdle {
+    /// It stays: silence closes nothing.
+    #[default]
+    Hold,
+    /// It rises to the greatest partition watermark (Flink 2.3.0).
+    Flush,
+    /// It follows the wall clock, behind by the greatest bound and idle timeout; records that were delayed upstream
+    /// for longer than that are late.
+    WallClock,
+}
+
+/// How one topic's partitions follow event time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::event_time::{TopicSettings, WatermarkStrategy};
+///
+/// let topic = TopicSettings {
+///     strategy: WatermarkStrategy::AscendingTimestamps,
+///     idle_timeout: Some(Duration::from_secs(30)),
+/// };
+/// assert_eq!(topic.strategy.name(), "ascending");
+/// ```
+#[derive(Clone, Debug)]
+pub struct TopicSettings {
+    /// Makes the generators.
+    pub strategy: WatermarkStrategy,
+    /// After this much silence a partition holds nobody; `None`: never.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// Everything a subtask is told once.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::event_time::{
+///     AggregateFunction, AllIdle, Panes, Sharding, SubtaskSettings, TopicSettings, TumblingWindows,
+///     WatermarkStrategy, WindowSettings,
+/// };
+///
+/// let settings = SubtaskSettings {
+///     topics: vec![TopicSettings { strategy: WatermarkStrategy::AscendingTimestamps, idle_timeout: None }],
+///     window: WindowSettings {
+///         windows: TumblingWindows::new(Duration::from_secs(10), 0).unwrap(),
+///         allowed_lateness: Duration::ZERO,
+///         panes: Panes::Accumulating,
+///         aggregates: vec![AggregateFunction::Count],
+///     },
+///     sharding: Sharding::OneForAll,
+///     all_idle: AllIdle::Hold,
+/// };
+/// assert_eq!(settings.topics.len(), 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct SubtaskSettings {
+    /// By the topic's number.
+    pub topics: Vec<TopicSettings>,
+    /// The windows and their aggregates.
+    pub window: WindowSettings,
+    /// Which records share a shard.
+    pub sharding: Sharding,
+    /// The policy for silence everywhere.
+    pub all_idle: AllIdle,
+}
+
+/// Where a record went. Nothing else happens to a record: it is in a window, late, or refused.
+///
+/// ```
+/// use tidegate::event_time::Disposition;
+///
+/// assert_ne!(Disposition::Windowed, Disposition::NotAssigned);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// It was added to its window (and, if that had fired, a late pane follows).
+    Windowed,
+    /// Its window is past the allowed lateness.
+    Late(Lateness),
+    /// Its window would leave the range of time; it moved nothing.
+    TimestampOutOfRange,
+    /// Its partition is not assigned here (any more); it moved nothing.
+    NotAssigned,
+}
+
+/// How a record was found to be late.
+///
+/// ```
+/// use tidegate::event_time::LateCause;
+///
+/// assert_eq!(LateCause::AfterIdle.name(), "after_idle");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lateness {
+    /// The window it belonged to.
+    pub window: TimeWindow,
+    /// The clock it was judged by.
+    pub watermark: Watermark,
+    /// Which setting to look at.
+    pub cause: LateCause,
+}
+
+/// Which setting made a record late. Exact, since the clock cannot pass an active partition's own watermark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LateCause {
+    /// The partition's own watermark had passed the window: the bound is too small.
+    OutOfOrder,
+    /// It had not; the others went on while this one was idle: the timeout is too short, or it was really away.
+    AfterIdle,
+    /// It had not; the others had gone on before this one came in.
+    Joined,
+}
+
+impl LateCause {
+    /// All causes, for counters that exist before anything happened.
+    pub const ALL: [Self; 3] = [Self::OutOfOrder, Self::AfterIdle, Self::Joined];
+
+    /// The word used in headers and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OutOfOrder => "out_of_order",
+            Self::AfterIdle => "after_idle",
+            Self::Joined => "joined",
+        }
+    }
+}
+
+/// A fact that the subtask gives, in the order in which it came about.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// A window fired for a key.
+    Fired(Pane<'a>),
+    /// The subtask watermark rose; the panes it fired follow.
+    WatermarkAdvanced(Watermark),
+    /// A partition fell idle or came back.
+    StatusChanged(PartitionId, WatermarkStatus),
+}
+
+/// The contents of a window for one key at a firing.
+#[derive(Debug)]
+pub struct Pane<'a> {
+    /// The window.
+    pub window: TimeWindow,
+    /// The key, as the event gave it.
+    pub key: &'a [u8],
+    /// The aggregates, in their configured order.
+    pub aggregates: &'a [Accumulator],
+    /// Why it fired.
+    pub timing: Timing,
+    /// How many panes of this window and key came before.
+    pub index: u32,
+    /// The shard's clock at the firing.
+    pub watermark: Watermark,
+    /// The shard, and so the partition whose records are in it.
+    pub shard: ShardId,
+}
+
+/// What a partition brings along from where it was before.
+///
+/// ```
+/// use tidegate::event_time::{EventTime, PartitionState, Watermark};
+///
+/// let state = PartitionState { watermark: Watermark(EventTime(5)), ..PartitionState::default() };
+/// assert!(state.shard.is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct PartitionState {
+    /// Its own watermark.
+    pub watermark: Watermark,
+    /// The snapshot of its generator.
+    pub generator: Vec<u8>,
+    /// The greatest event time accepted so far.
+    pub max_event_time: Option<EventTime>,
+    /// Its shard, where it has one of its own.
+    pub shard: Option<Shard>,
+}
+
+impl Default for PartitionState {
+    fn default() -> Self {
+        Self {
+            watermark: Watermark::NONE,
+            generator: Vec::new(),
+            max_event_time: None,
+            shard: None,
+        }
+    }
+}
+
+/// What can be seen of a partition from outside.
+#[derive(Clone, Debug)]
+pub struct PartitionView {
+    /// Which one.
+    pub id: PartitionId,
+    /// Its own watermark.
+    pub watermark: Option<EventTime>,
+    /// The greatest event time accepted.
+    pub max_event_time: Option<EventTime>,
+    /// Whether it takes part in the minimum.
+    pub status: WatermarkStatus,
+    /// The out-of-orderness bound in force.
+    pub bound: Option<Duration>,
+    /// The generator's own numbers.
+    pub gauges: Vec<(&'static str, f64)>,
+    /// How much silence is left until it is idle; `None` without a timeout.
+    pub idle_in: Option<Duration>,
+    /// Whether its idle clock stands still.
+    pub idle_clock_held: bool,
+}
+
+/// Event time of one subtask: joins generators, idleness, multiplexer and window operators.
+///
+/// It knows no clock and no input or output: time comes in as an argument, effects are taken by
+/// [`Self::poll_output`]. Its owner takes all outputs before it hands in the next event.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::event_time::*;
+///
+/// let mut subtask = Subtask::new(SubtaskSettings {
+///     topics: vec![TopicSettings { strategy: WatermarkStrategy::AscendingTimestamps, idle_timeout: None }],
+///     window: WindowSettings {
+///         windows: TumblingWindows::new(Duration::from_secs(10), 0).unwrap(),
+///         allowed_lateness: Duration::ZERO,
+///         panes: Panes::Accumulating,
+///         aggregates: vec![AggregateFunction::Count],
+///     },
+///     sharding: Sharding::OneForAll,
+///     all_idle: AllIdle::Hold,
+/// });
+/// let partition = PartitionId { topic: 0, partition: 0 };
+/// let now = Now { monotonic: MonotonicTime::default(), wall: EventTime(0) };
+/// subtask.assign(partition, None);
+/// for ms in [1_000, 10_000] {
+///     subtask.on_event(partition, &Event::new(EventTime(ms), b"EWR", &[Some(Value::Integer(1))]));
+/// }
+/// subtask.on_periodic_emit(now);
+/// assert!(matches!(subtask.poll_output(), Some(Output::WatermarkAdvanced(Watermark(EventTime(9_999))))));
+/// let Some(Output::Fired(pane)) = subtask.poll_output() else { panic!("the window is due") };
+/// assert_eq!((pane.key, pane.aggregates[0].value()), (b"EWR".as_slice(), AggregateValue::Integer(1)));
+/// ```
+#[derive(Debug)]
+pub struct Subtask {
+    settings: SubtaskSettings,
+    multiplexer: WatermarkMultiplexer,
+    /// In the order of assignment, which is the order of the periodic emission.
+    partitions: Vec<Partition>,
+    /// Topic, then partition number, to the place in `partitions`.
+    places: Vec<Vec<Option<usize>>>,
+    /// A place stays empty after its shard has left, until another takes it.
+    shards: Vec<Option<Shard>>,
+    /// The greatest candidate so far.
+    watermark: Watermark,
+    /// No shard that follows the watermark has anything to fire or free below this time.
+    next_change: Option<EventTime>,
+    /// How far the idle clocks have run.
+    idle_clock: Duration,
+    /// When all partitions were first found idle, while they are.
+    all_idle_since: Option<Now>,
+    pending: VecDeque<Pending>,
+}
+
+#[derive(Debug)]
+struct Partition {
+    id: PartitionId,
+    channel: ChannelId,
+    generator: Box<dyn WatermarkGenerator>,
+    idleness: Option<IdlenessTimer>,
+    idle_clock: IdleClock,
+    /// Its place in the shards.
+    shard: usize,
+    max_event_time: Option<EventTime>,
+    /// The shard's clock when the partition came in.
+    clock_at_assignment: Watermark,
+}
+
+#[derive(Debug)]
+enum Pending {
+    LatePane(usize, PaneAt),
+    DuePanes(usize),
+    WatermarkAdvanced(Watermark),
+    StatusChanged(PartitionId, WatermarkStatus),
+}
+
+impl Subtask {
+    /// A subtask without partitions.
+    pub fn new(settings: SubtaskSettings) -> Self {
+        Self {
+            settings,
+            multiplexer: WatermarkMultiplexer::default(),
+            partitions: Vec::new(),
+            places: Vec::new(),
+            shards: Vec::new(),
+            watermark: Watermark::NONE,
+            next_change: None,
+            idle_clock: Duration::ZERO,
+            all_idle_since: None,
+            pending: VecDeque::new(),
+        }
+    }
+
+    /// Takes in a partition, active from now on, with what it brings along; without, it is new and its shard starts at
+    /// the subtask watermark. A partition that is here already stays as it is.
+    pub fn assign(&mut self, id: PartitionId, state: Option<PartitionState>) {
+        if self.place(id).is_some() {
+            return;
+        }
+        let Some(topic) = self.settings.topics.get(usize::from(id.topic)) else { return };
+        let state = state.unwrap_or_default();
+        let mut generator = topic.strategy.generator();
+        generator.restore(&state.generator);
+        let idleness = topic.idle_timeout.map(IdlenessTimer::new);
+        let shard = self.join_shard(id, state.shard);
+        let clock_at_assignment = self.clock_of(shard);
+        self.partitions.push(Partition {
+            id,
+            channel: self.multiplexer.register(state.watermark),
+            generator,
+            idleness,
+            idle_clock: IdleClock::default(),
+            shard,
+            max_event_time: state.max_event_time,
+            clock_at_assignment,
+        });
+        self.find_places();
+    }
+
+    /// Gives a partition up, with its shard where that is its own; with the last partition the shared shard and the
+    /// watermark go too. What it holds back is let go at the next combine.
+    pub fn revoke(&mut self, id: PartitionId) -> Option<PartitionState> {
+        let mut state = self.retire(id)?;
+        let own = ShardId::Partition(id);
+        if let Some(place) =
+            self.shards.iter_mut().find(|place| place.as_ref().is_some_and(|shard| shard.id == own))
+        {
+            let watermark = self.watermark;
+            state.shard = place.take().map(|mut shard| {
+                shard.own_clock = Some(shard.clock(watermark));
+                shard
+            });
+        }
+        if self.partitions.is_empty() {
+            self.shards.clear();
+            self.watermark = Watermark::NONE;
+            self.next_change = None;
+            self.all_idle_since = None;
+        }
+        Some(state)
+    }
+
+    /// Forgets a partition, its generator and its channel; its records stay in their windows.
+    pub fn retire(&mut self, id: PartitionId) -> Option<PartitionState> {
+        let partition = self.partitions.remove(self.place(id)?);
+        let watermark = self.multiplexer.watermark(partition.channel);
+        self.multiplexer.unregister(partition.channel);
+        self.find_places();
+        Some(PartitionState {
+            watermark,
+            generator: partition.generator.snapshot(),
+            max_event_time: partition.max_event_time,
+            shard: None,
+        })
+    }
+
+    /// Takes in one record: it is judged by the watermark as it is, and then moves it.
+    ///
+    /// # Panics
+    /// If outputs of before are still there: a pane must be read before its window changes.
+    pub fn on_event(&mut self, id: PartitionId, event: &Event<'_>) -> Disposition {
+        assert!(self.pending.is_empty(), "outputs must be taken before the next event");
+        let Some(partition) = self.place(id).and_then(|place| self.partitions.get_mut(place))
+        else {
+            return Disposition::NotAssigned;
+        };
+        let Some(window) = self.settings.window.windows.assign(event.timestamp) else {
+            return Disposition::TimestampOutOfRange;
+        };
+        let Some(Some(shard)) = self.shards.get_mut(partition.shard) else {
+            return Disposition::NotAssigned;
+        };
+        let clock = shard.clock(self.watermark);
+        let lateness = self.settings.window.allowed_lateness;
+        let disposition = if window.is_freed(clock, lateness) {
+            let cause = if window.is_freed(self.multiplexer.watermark(partition.channel), lateness)
+            {
+                LateCause::OutOfOrder
+            } else if window.is_freed(partition.clock_at_assignment, lateness) {
+                LateCause::Joined
+            } else {
+                LateCause::AfterIdle
+            };
+            Disposition::Late(Lateness { window, watermark: clock, cause })
+        } else {
+            if let Some(pane) = shard.operator.add(event, window, clock, &self.settings.window) {
+                self.pending.push_back(Pending::LatePane(partition.shard, pane));
+            }
+            let change = window.max_timestamp();
+            self.next_change = Some(self.next_change.map_or(change, |next| next.min(change)));
+            Disposition::Windowed
+        };
+        partition.max_event_time = partition.max_event_time.max(Some(event.timestamp));
+        let mut output = WatermarkOutput::default();
+        partition.generator.on_event(event, &mut output);
+        if let Some(idleness) = &mut partition.idleness {
+            idleness.activity();
+        }
+        if output != WatermarkOutput::default() {
+            let channel = partition.channel;
+            let raised = self.apply(id, channel, output);
+            if output.marked() || (raised && self.multiplexer.watermark(channel) > self.watermark) {
+                let candidate = self.candidate(None);
+                self.combine(candidate);
+            }
+        }
+        disposition
+    }
+
+    /// Lets the idle clocks run, those of partitions that are held excepted. The owner hands in the time that passed in
+    /// its loop, but no more than one emit interval: what the loop could not see is not silence.
+    pub fn run_idle_clocks(&mut self, elapsed: Duration) {
+        self.idle_clock += elapsed;
+    }
+
+    /// Stops a partition's idle clock, or lets it run again: silence counts only while nothing can be in front of it.
+    pub fn hold_idle_clock(&mut self, id: PartitionId, hold: bool) {
+        let Some(partition) = self.place(id).and_then(|place| self.partitions.get_mut(place))
+        else {
+            return;
+        };
+        if hold {
+            partition.idle_clock.hold(self.idle_clock);
+        } else {
+            partition.idle_clock.release(self.idle_clock);
+        }
+    }
+
+    /// The periodic emission of all partitions, in the order of their assignment, and one combine after it
+    /// (Flink: `ProgressiveTimestampsAndWatermarks`).
+    pub fn on_periodic_emit(&mut self, now: Now) {
+        for place in 0..self.partitions.len() {
+            let Some(partition) = self.partitions.get_mut(place) else { break };
+            let (id, channel) = (partition.id, partition.channel);
+            let mut output = WatermarkOutput::default();
+            let silent = partition
+                .idleness
+                .as_mut()
+                .is_some_and(|idleness| idleness.look(partition.idle_clock, self.idle_clock));
+            if silent {
+                output.mark_idle();
+            } else {
+                partition.generator.on_periodic_emit(now.monotonic, &mut output);
+            }
+            self.apply(id, channel, output);
+        }
+        let candidate = self.candidate(Some(now));
+        self.combine(candidate);
+    }
+
+    /// The emission after a record, for `emit_interval = 0`: only its own partition's, at the same cost whatever the
+    /// number of partitions.
+    pub fn on_record_emit(&mut self, id: PartitionId, now: Now) {
+        let Some(partition) = self.place(id).and_then(|place| self.partitions.get_mut(place))
+        else {
+            return;
+        };
+        let channel = partition.channel;
+        let mut output = WatermarkOutput::default();
+        partition.generator.on_periodic_emit(now.monotonic, &mut output);
+        self.apply(id, channel, output);
+        let candidate = self.candidate(Some(now));
+        self.combine(candidate);
+    }
+
+    /// Fires every window that has not fired, also where everything is idle. Each shard's clock goes to the greatest
+    /// end - 1 that it fires and no further, so that only records of windows closed here are late afterwards.
+    pub fn drain(&mut self) {
+        let mut greatest = self.watermark;
+        for place in 0..self.shards.len() {
+            let clock = self.clock_of(place);
+            let Some(Some(shard)) = self.shards.get_mut(place) else { continue };
+            let Some(target) = shard.operator.last_not_due(clock).map(Watermark) else { continue };
+            shard.operator.advance(clock, target, &self.settings.window);
+            shard.own_clock = Some(target);
+            greatest = greatest.max(target);
+            self.pending.push_back(Pending::DuePanes(place));
+        }
+        if greatest > self.watermark {
+            // What follows the watermark stays where it is.
+            let before = self.watermark;
+            for shard in self.shards.iter_mut().flatten() {
+                shard.own_clock.get_or_insert(before);
+            }
+            self.watermark = greatest;
+            self.pending.push_front(Pending::WatermarkAdvanced(greatest));
+        }
+    }
+
+    /// The next fact, in the order in which it came about; `None` when all have been taken.
+    pub fn poll_output(&mut self) -> Option<Output<'_>> {
+        loop {
+            let place = match self.pending.front()? {
+                Pending::LatePane(place, _) | Pending::DuePanes(place) => *place,
+                Pending::WatermarkAdvanced(watermark) => {
+                    let watermark = *watermark;
+                    self.pending.pop_front();
+                    return Some(Output::WatermarkAdvanced(watermark));
+                }
+                Pending::StatusChanged(id, status) => {
+                    let (id, status) = (*id, *status);
+                    self.pending.pop_front();
+                    return Some(Output::StatusChanged(id, status));
+                }
+            };
+            if let Some(at) = self.next_pane(place) {
+                return self.pane(place, at);
+            }
+        }
+    }
+
+    /// The subtask watermark: the greatest candidate so far; `None` before the first.
+    pub fn watermark(&self) -> Option<EventTime> {
+        self.watermark.time()
+    }
+
+    /// The partition that holds the watermark where it is: the active one with the least.
+    pub fn holder(&self) -> Option<PartitionId> {
+        let channel = self.multiplexer.holder()?;
+        self.partitions
+            .iter()
+            .find(|partition| partition.channel == channel)
+            .map(|partition| partition.id)
+    }
+
+    /// What can be seen of the partitions, in the order of their assignment.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionView> {
+        self.partitions.iter().map(|partition| PartitionView {
+            id: partition.id,
+            watermark: self.multiplexer.watermark(partition.channel).time(),
+            max_event_time: partition.max_event_time,
+            status: self.multiplexer.status(partition.channel),
+            bound: partition.generator.bound(),
+            gauges: partition.generator.gauges(),
+            idle_in: partition
+                .idleness
+                .map(|idleness| idleness.remaining(partition.idle_clock, self.idle_clock)),
+            idle_clock_held: partition.idle_clock.is_held(),
+        })
+    }
+
+    /// The windows held by any shard, in order.
+    pub fn open_windows(&self) -> BTreeSet<TimeWindow> {
+        self.shards
+            .iter()
+            .flatten()
+            .flat_map(|shard| shard.operator.windows().map(|(window, _)| window))
+            .collect()
+    }
+
+    /// How many (window, key) entries are held.
+    pub fn open_panes(&self) -> usize {
+        self.shards.iter().flatten().map(|shard| shard.operator.entries()).sum()
+    }
+
+    /// The clocks of the shards.
+    pub fn clocks(&self) -> impl Iterator<Item = (ShardId, Watermark)> {
+        self.shards.iter().flatten().map(|shard| (shard.id, shard.clock(self.watermark)))
+    }
+
+    fn place(&self, id: PartitionId) -> Option<usize> {
+        *self.places.get(usize::from(id.topic))?.get(usize::try_from(id.partition).ok()?)?
+    }
+
+    fn find_places(&mut self) {
+        self.places.clear();
+        for (place, partition) in self.partitions.iter().enumerate() {
+            let (topic, number) =
+                (usize::from(partition.id.topic), usize::try_from(partition.id.partition));
+            let Ok(number) = number else { continue };
+            if self.places.len() <= topic {
+                self.places.resize_with(topic + 1, Vec::new);
+            }
+            let Some(places) = self.places.get_mut(topic) else { continue };
+            if places.len() <= number {
+                places.resize(number + 1, None);
+            }
+            if let Some(slot) = places.get_mut(number) {
+                *slot = Some(place);
+            }
+        }
+    }
+
+    /// The place of the shard that a partition belongs to; a shard that comes along fires what it still owes.
+    fn join_shard(&mut self, partition: PartitionId, brought: Option<Shard>) -> usize {
+        let id = match self.settings.sharding {
+            Sharding::OneForAll => ShardId::All,
+            Sharding::PerPartition => ShardId::Partition(partition),
+        };
+        let held =
+            self.shards.iter().position(|place| place.as_ref().is_some_and(|shard| shard.id == id));
+        if let Some(place) = held {
+            return place;
+        }
+        let owes = brought.is_some();
+        let mut shard = brought.unwrap_or_else(|| Shard::following(id));
+        shard.id = id;
+        if owes {
+            shard.operator.find_owed(shard.clock(self.watermark));
+        }
+        let place = self.shards.iter().position(Option::is_none).unwrap_or(self.shards.len());
+        match self.shards.get_mut(place) {
+            Some(empty) => *empty = Some(shard),
+            None => self.shards.push(Some(shard)),
+        }
+        if owes {
+            self.pending.push_back(Pending::DuePanes(place));
+        }
+        place
+    }
+
+    fn clock_of(&self, place: usize) -> Watermark {
+        let shard = self.shards.get(place).and_then(Option::as_ref);
+        shard.map_or(Watermark::NONE, |shard| shard.clock(self.watermark))
+    }
+
+    /// Writes what a generator decided into its channel. Whether the channel's watermark rose.
+    fn apply(&mut self, id: PartitionId, channel: ChannelId, output: WatermarkOutput) -> bool {
+        if let Some(status) = output.status()
+            && self.multiplexer.set_status(channel, status)
+        {
+            self.pending.push_back(Pending::StatusChanged(id, status));
+        }
+        output.watermark().is_some_and(|watermark| self.multiplexer.raise(channel, watermark))
+    }
+
+    /// What the partitions' watermarks amount to, before the never-back rule; without a time where the wall clock is
+    /// not known.
+    fn candidate(&mut self, now: Option<Now>) -> Option<Watermark> {
+        if !self.multiplexer.all_idle() {
+            self.all_idle_since = None;
+            return self.multiplexer.least_active();
+        }
+        match (self.settings.all_idle, now) {
+            (AllIdle::Hold, _) | (AllIdle::WallClock, None) => None,
+            (AllIdle::Flush, _) => self.multiplexer.greatest(),
+            (AllIdle::WallClock, Some(now)) => self.wall_clock_candidate(now),
+        }
+    }
+
+    /// The wall clock when everything fell silent plus monotonic time since, or the wall clock if that is less: so a
+    /// stepping clock closes nothing. Only with evidence for every partition.
+    fn wall_clock_candidate(&mut self, now: Now) -> Option<Watermark> {
+        let since = *self.all_idle_since.get_or_insert(now);
+        if self.partitions.iter().any(|partition| partition.idle_clock.is_held()) {
+            return None;
+        }
+        let greatest = |durations: &mut dyn Iterator<Item = Duration>| {
+            durations.max().unwrap_or(Duration::ZERO)
+        };
+        let bound = greatest(
+            &mut self.partitions.iter().filter_map(|partition| partition.generator.bound()),
+        );
+        let timeout =
+            greatest(&mut self.settings.topics.iter().filter_map(|topic| topic.idle_timeout));
+        let steady = since.wall + now.monotonic.since(since.monotonic);
+        Some(Watermark(now.wall.min(steady) - bound - timeout))
+    }
+
+    /// Raises the clocks to the candidate, and the subtask watermark if it is the greatest so far; nothing falls.
+    fn combine(&mut self, candidate: Option<Watermark>) {
+        let Some(candidate) = candidate.filter(|candidate| candidate.time().is_some()) else {
+            return;
+        };
+        let before = self.watermark;
+        if candidate > before {
+            self.watermark = candidate;
+            self.pending.push_back(Pending::WatermarkAdvanced(candidate));
+        }
+        let due = candidate > before && self.next_change.is_some_and(|next| next <= candidate.0);
+        if due {
+            self.next_change = None;
+        }
+        for (place, shard) in self.shards.iter_mut().enumerate() {
+            let Some(shard) = shard else { continue };
+            let from = match shard.own_clock {
+                None if due => before,
+                Some(own) if own < candidate => own,
+                _ => continue,
+            };
+            shard.own_clock = (candidate < self.watermark).then_some(candidate);
+            shard.operator.advance(from, candidate, &self.settings.window);
+            self.pending.push_back(Pending::DuePanes(place));
+        }
+    }
+
+    /// Where the next pane stands; takes the entry off the queue once it has no more.
+    fn next_pane(&mut self, place: usize) -> Option<PaneAt> {
+        let clock = self.clock_of(place);
+        let front = self.pending.front();
+        if let Some(Pending::LatePane(_, at)) = front {
+            let at = *at;
+            self.pending.pop_front();
+            return Some(at);
+        }
+        let settings = &self.settings.window;
+        if let Some(Some(shard)) = self.shards.get_mut(place) {
+            if let Some(at) = shard.operator.next_due(clock, settings) {
+                return Some(at);
+            }
+            shard.operator.free(clock, settings);
+            let next = shard.operator.next_change(clock, settings);
+            self.next_change = self.next_change.into_iter().chain(next).min();
+        }
+        self.pending.pop_front();
+        None
+    }
+
+    fn pane(&mut self, place: usize, at: PaneAt) -> Option<Output<'_>> {
+        let watermark = self.clock_of(place);
+        let shard = self.shards.get_mut(place)?.as_mut()?;
+        let id = shard.id;
+        let fired = shard.operator.fire(at, &self.settings.window)?;
+        Some(Output::Fired(Pane {
+            window: fired.window,
+            key: fired.key,
+            aggregates: fired.aggregates,
+            timing: fired.timing,
+            index: fired.index,
+            watermark,
+            shard: id,
+        }))
+    }
+}

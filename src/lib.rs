@@ -1,0 +1,3 @@
+//! tidegate turns Kafka topics into per-window results by event time.
+
+pub mod event_time;

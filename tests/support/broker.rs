@@ -1,0 +1,240 @@
+//! A real Kafka broker for a test: one process on this machine, KRaft, started from the jars of `tests/kafka-dist`.
+//!
+//! [`Broker::shared`] is for tests that only need a broker: they share one per test process, and choose topic names that
+//! no other test chooses. [`Broker::start`] is for tests that kill, stop or pause it.
+//!
+//! No broker outlives its test process, however that ends. The JVM is the child of a small shell, its *keeper*, whose
+//! standard input is a pipe from the test process. When the pipe closes, the keeper kills the JVM and removes its data;
+//! the kernel closes it even for a test process that was itself killed. Signals go through the keeper too: a parent knows
+//! that the process id is still its child's.
+#![allow(clippy::allow_attributes, dead_code, reason = "no test target uses all of it")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::VecDeque;
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, ChildStderr, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+/// A broker of the test's own. Dropping it kills it and removes its data.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    port: u16,
+    dir: PathBuf,
+    run: Run,
+}
+
+impl Broker {
+    /// The bootstrap address of a broker that the tests of this process share.
+    ///
+    /// It is that of `KAFKA_BOOTSTRAP` where this is set, which then must be reachable: a test never passes for want of
+    /// its broker.
+    pub(crate) fn shared() -> String {
+        static SHARED: OnceLock<Broker> = OnceLock::new();
+        match env::var("KAFKA_BOOTSTRAP") {
+            Ok(given) if !given.is_empty() => {
+                assert_reachable(&given);
+                given
+            }
+            _ => SHARED.get_or_init(Self::start).bootstrap(),
+        }
+    }
+
+    /// Starts a broker and waits until it answers, which takes a few seconds.
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with more server properties; they win over those that every broker here has.
+    pub(crate) fn start_with(properties: &[(&str, &str)]) -> Self {
+        let fetched = Command::new(KAFKA).arg("fetch").status().unwrap();
+        assert!(fetched.success(), "no jars of Kafka: `{KAFKA} fetch` failed");
+        let (port, dir) = reserve();
+        fs::write(dir.join("server.properties"), server_properties(port, &dir, properties)).unwrap();
+        let mut run = Run::spawn(&dir, &["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties"]);
+        assert_eq!(run.ended(), "0", "formatting the broker's data failed\n{}", run.log.tail());
+        let mut broker = Self { port, dir, run };
+        broker.start_again();
+        broker
+    }
+
+    /// What a client has to set as `bootstrap.servers`. It stays the same over [`Self::start_again`].
+    pub(crate) fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Ends it as a power cut would (SIGKILL). Its data stays.
+    pub(crate) fn kill(&mut self) {
+        self.run.signal("KILL");
+        self.run.ended();
+    }
+
+    /// Ends it in good order (SIGTERM), also when it is paused. Its data stays.
+    pub(crate) fn stop(&mut self) {
+        self.run.signal("TERM");
+        self.run.signal("CONT");
+        self.run.ended();
+    }
+
+    /// Starts it after [`Self::kill`] or [`Self::stop`], with the same port and data, and waits until it answers.
+    pub(crate) fn start_again(&mut self) {
+        assert!(self.run.reaped, "start_again() of a broker that was neither killed nor stopped");
+        let next = Run::spawn(&self.dir, &["kafka.Kafka", "server.properties"]);
+        // Only now that the next keeper answers for the data may the old one go without removing it.
+        mem::replace(&mut self.run, next).leave();
+        self.run.log.wait("start", |log| log.started);
+    }
+
+    /// Halts it until [`Self::resume`] (SIGSTOP): connections stay open and nothing answers, as on a frozen machine.
+    pub(crate) fn pause(&mut self) {
+        self.run.signal("STOP");
+    }
+
+    /// Lets it go on after [`Self::pause`] (SIGCONT).
+    pub(crate) fn resume(&mut self) {
+        self.run.signal("CONT");
+    }
+}
+
+/// A class of Kafka that runs, or ran, under its keeper.
+#[derive(Debug)]
+struct Run {
+    keeper: Child,
+    /// One line for each order carried out: the exit status of `kill` or, for `reap`, of the class.
+    answers: BufReader<ChildStderr>,
+    log: Arc<Log>,
+    reaped: bool,
+}
+
+/// `$1` is the folder of the data, the rest the command.
+const KEEPER: &str = r#"
+dir=$1
+shift
+cd "$dir" || exit
+"$@" </dev/null 2>&1 &
+pid=$!
+# From here on the broker alone holds the pipe of its log: the end of the log is the end of the broker.
+exec >/dev/null
+# The kernel hangs up on a group whose parent has gone while one in it was paused.
+trap '' HUP
+while read -r order; do
+  case $order in
+  leave) exit ;;
+  reap) wait "$pid"; set -- "$?"; pid= ;;
+  *) kill -s "$order" "$pid" 2>/dev/null; set -- "$?" ;;
+  esac
+  echo "$1" >&2
+done
+[ -z "$pid" ] || kill -s KILL "$pid" 2>/dev/null
+wait
+cd / && rm -rf "$dir"
+"#;
+
+impl Run {
+    fn spawn(dir: &Path, class_and_args: &[&str]) -> Self {
+        let mut keeper = Command::new("sh")
+            .args(["-c", KEEPER, "keeper"])
+            .arg(dir)
+            .args([KAFKA, "run"])
+            .args(class_and_args)
+            .process_group(0) // Ctrl-C at the terminal is for the test process; the keeper still has its work to do
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = Arc::new(Log::default());
+        let output = keeper.stdout.take().unwrap();
+        thread::spawn({
+            let log = Arc::clone(&log);
+            move || log.follow(output)
+        });
+        let answers = BufReader::new(keeper.stderr.take().unwrap());
+        Self { keeper, answers, log, reaped: false }
+    }
+
+    /// Sends a signal, and returns when it is sent. Fails the test if the broker has ended by itself.
+    fn signal(&mut self, name: &str) {
+        let status = self.order(name);
+        assert_eq!(status, "0", "no broker to send SIG{name} to\n{}", self.log.tail());
+    }
+
+    /// Waits for the end and returns the exit status.
+    fn ended(&mut self) -> String {
+        self.log.wait("end", |log| log.ended);
+        self.reaped = true;
+        self.order("reap")
+    }
+
+    fn order(&mut self, order: &str) -> String {
+        writeln!(self.keeper.stdin.as_ref().unwrap(), "{order}").unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    }
+
+    /// Ends the keeper and leaves the data to the next.
+    fn leave(self) {
+        writeln!(self.keeper.stdin.as_ref().unwrap(), "leave").unwrap();
+    }
+}
+
+impl Drop for Run {
+    /// Closes the pipe, which is the keeper's order to clean up unless it was told to leave, and waits for its end.
+    fn drop(&mut self) {
+        self.keeper.wait().unwrap();
+    }
+}
+
+/// The last lines of a log, and what they tell about the broker.
+#[derive(Debug, Default)]
+struct Log {
+    seen: Mutex<Seen>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    tail: VecDeque<String>,
+    started: bool,
+    ended: bool,
+}
+
+impl Log {
+    fn follow(&self, output: impl Read) {
+        for line in BufReader::new(output).split(b'\n') {
+            let line = String::from_utf8_lossy(&line.unwrap()).into_owned();
+            let mut seen = self.seen.lock().unwrap();
+            seen.started |= line.contains("Kafka Server started");
+            if seen.tail.len() == TAIL_LINES {
+                seen.tail.pop_front();
+            }
+            seen.tail.push_back(line);
+            self.changed.notify_all();
+        }
+        self.seen.lock().unwrap().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until `done`, which the end of the log makes impossible unless it is what is waited for.
+    fn wait(&self, what: &str, done: impl Fn(&Seen) -> bool) {
+        let seen = self.seen.lock().unwrap();
+        let (seen, _) = self.changed.wait_timeout_while(seen, DEADLINE, |seen| !seen.ended && !done(seen)).unwrap();
+        let (done, ended) = (done(&seen), seen.ended);
+        drop(seen);
+        let how = if ended { "it ended".to_owned() } else { format!("not within {DEADLINE:?}") };
+        assert!(done, "the broker did not {what}: {how}\n{}", self.tail());
+    }
+
+    fn tail(&self) -> String {
+        let seen = self.seen.lock().unwrap();
+        seen.tail.iter().fold("The end of its log:\n".to_owned(), |all, line| all + "  " + line + "\n")
+    }
+}
