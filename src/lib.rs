@@ -1,3 +1,7 @@
 //! tidegate turns Kafka topics into per-window results by event time.
 
 pub mod event_time;
+
+pub mod codec;
+
+pub mod config;

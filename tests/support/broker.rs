@@ -1,4 +1,4 @@
-//! A real Kafka broker for a test: one process on this machine, KRaft, started from the jars of `tests/kafka-dist`.
+//! A real Kafka broker for a test: one process on this machine started from the jars of `tests/kafka-dist`.
 //!
 //! [`Broker::shared`] is for tests that only need a broker: they share one per test process, and choose topic names that
 //! no other test chooses. [`Broker::start`] is for tests that kill, stop or pause it.
@@ -15,6 +15,7 @@ use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::mem;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -57,8 +58,11 @@ impl Broker {
         let fetched = Command::new(KAFKA).arg("fetch").status().unwrap();
         assert!(fetched.success(), "no jars of Kafka: `{KAFKA} fetch` failed");
         let (port, dir) = reserve();
-        fs::write(dir.join("server.properties"), server_properties(port, &dir, properties)).unwrap();
-        let mut run = Run::spawn(&dir, &["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties"]);
+        fs::write(dir.join("server.properties"), server_properties(port, properties)).unwrap();
+        let mut run = Run::spawn(
+            &dir,
+            &["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties"],
+        );
         assert_eq!(run.ended(), "0", "formatting the broker's data failed\n{}", run.log.tail());
         let mut broker = Self { port, dir, run };
         broker.start_again();
@@ -226,7 +230,10 @@ impl Log {
     /// Waits until `done`, which the end of the log makes impossible unless it is what is waited for.
     fn wait(&self, what: &str, done: impl Fn(&Seen) -> bool) {
         let seen = self.seen.lock().unwrap();
-        let (seen, _) = self.changed.wait_timeout_while(seen, DEADLINE, |seen| !seen.ended && !done(seen)).unwrap();
+        let (seen, _) = self
+            .changed
+            .wait_timeout_while(seen, DEADLINE, |seen| !seen.ended && !done(seen))
+            .unwrap();
         let (done, ended) = (done(&seen), seen.ended);
         drop(seen);
         let how = if ended { "it ended".to_owned() } else { format!("not within {DEADLINE:?}") };
@@ -235,6 +242,97 @@ impl Log {
 
     fn tail(&self) -> String {
         let seen = self.seen.lock().unwrap();
-        seen.tail.iter().fold("The end of its log:\n".to_owned(), |all, line| all + "  " + line + "\n")
+        seen.tail
+            .iter()
+            .fold("The end of its log:\n".to_owned(), |all, line| all + "  " + line + "\n")
     }
 }
+
+/// Finds two free ports, for clients and for the controller, and makes the folder whose name reserves them among the tests
+/// that run at the same time.
+///
+/// They are below those that systems give to outgoing connections. From among these, a client that tries again and again
+/// to reach a killed broker would one day get the broker's own port, and talk to itself.
+fn reserve() -> (u16, PathBuf) {
+    const FIRST: u16 = 10_000;
+    const PAIRS: u16 = 10_000;
+    let spread = u16::try_from(process::id() % u32::from(PAIRS)).unwrap();
+    for pair in (spread..PAIRS).chain(0..spread) {
+        let port = FIRST + 2 * pair;
+        let dir = env::temp_dir().join(format!("tidegate-broker-{port}"));
+        if fs::create_dir(&dir).is_err() {
+            continue;
+        }
+        let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if is_free(port) && is_free(port + 1) {
+            return (port, dir);
+        }
+        fs::remove_dir(&dir).unwrap();
+    }
+    panic!(
+        "no folder can be made in {}, or no port from {FIRST} up is free",
+        env::temp_dir().display()
+    );
+}
+
+fn server_properties(port: u16, more: &[(&str, &str)]) -> String {
+    let controller = port + 1;
+    let mut properties = format!(
+        "\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+log.dirs=data
+auto.create.topics.enable=false
+
+# One broker, little disk, and no waiting for members that will not come:
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+
+# What a test wants to see in seconds: the broker back after a kill, which it is only when its old session has ended; the
+# loss of a group member; retention.
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+group.min.session.timeout.ms=1000
+log.initial.task.delay.ms=1000
+log.retention.check.interval.ms=5000
+"
+    );
+    for (key, value) in more {
+        writeln!(properties, "{key}={value}").unwrap();
+    }
+    properties
+}
+
+fn assert_reachable(bootstrap: &str) {
+    let reach = |server: &str| {
+        let mut error = std::io::Error::other("no such host");
+        for address in server.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+                Ok(_) => return Ok(()),
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
+    };
+    let errors: Vec<_> =
+        bootstrap.split(',').filter_map(|server| reach(server.trim()).err()).collect();
+    let servers = bootstrap.split(',').count();
+    assert!(
+        errors.len() < servers,
+        "KAFKA_BOOTSTRAP is {bootstrap}, where no broker can be reached: {errors:?}"
+    );
+}
+
+const KAFKA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kafka-dist/kafka");
+const CLUSTER_ID: &str = "dGlkZWdhdGUtdGVzdHMtMA"; // 16 bytes in base64: "tidegate-tests-0"
+const DEADLINE: Duration = Duration::from_mins(1);
+const TAIL_LINES: usize = 40;

@@ -1,0 +1,5 @@
+//! Bytes to core types and back: records in, results, late records and dead letters out. Pure, like the core.
+
+mod path;
+
+pub use path::{FieldPath, FieldPathFault};
