@@ -4,4 +4,8 @@ pub mod event_time;
 
 pub mod codec;
 
+pub mod clock;
+
+pub mod insight;
+
 pub mod config;
