@@ -67,7 +67,7 @@ impl Broker {
             &dir,
             &["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties"],
         );
-        assert!(run.wait_for_end() == "0", "no folder for its data\n{}", run.log.tail());
+        assert!(run.wait_for_end() == "0", "formatting its data failed\n{}", run.log.tail());
         let mut broker = Self { port, dir, run };
         broker.start_again();
         broker
