@@ -8,4 +8,10 @@ pub mod clock;
 
 pub mod insight;
 
+pub mod pipeline;
+
+pub mod kafka;
+
+mod recovery;
+
 pub mod config;

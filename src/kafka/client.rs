@@ -1,0 +1,140 @@
+//! Client settings: what exactly-once asks of them, what was measured, and what people add.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::AdminClient;
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::BaseConsumer;
+use rdkafka::producer::BaseProducer;
+
+use super::admin::ConnectError;
+use super::rebalance::ConsumerEvents;
+use super::sink::Deliveries;
+use crate::clock::Clock;
+use crate::config::{Config, Guarantee};
+use crate::event_time::PartitionId;
+
+/// Makes the clients of one subtask.
+#[derive(Debug)]
+pub(super) struct Clients {
+    common: ClientConfig,
+    consumer: ClientConfig,
+    producer: ClientConfig,
+    /// Who writes here; a second one under the same id fences the first.
+    pub(super) transactional_id: String,
+}
+
+impl Clients {
+    pub(super) fn new(config: &Config, subtask: u16) -> Self {
+        let kafka = &config.kafka;
+        let transactional_id = format!("{}-{}-{subtask}", kafka.group_id, kafka.instance_id);
+        let mut common = ClientConfig::new();
+        common.set("bootstrap.servers", &kafka.bootstrap_servers);
+        common.set("client.id", format!("tidegate-{}-{subtask}", kafka.instance_id));
+        common.set("reconnect.backoff.max.ms", "5000");
+        for (name, value) in kafka.properties.iter() {
+            common.set(name, value);
+        }
+
+        let mut consumer = common.clone();
+        let consumer_defaults = [
+            ("group.id", kafka.group_id.as_str()),
+            ("enable.auto.commit", "false"),
+            ("enable.auto.offset.store", "false"),
+            ("auto.offset.reset", "error"),
+            ("isolation.level", "read_committed"),
+            ("statistics.interval.ms", "1000"),
+            ("topic.metadata.refresh.interval.ms", "10000"),
+            // The default of 1 s starves a consumer that catches up.
+            ("fetch.queue.backoff.ms", "10"),
+            ("queued.max.messages.kbytes", "32768"),
+        ];
+        for (name, value) in consumer_defaults {
+            consumer.set(name, value);
+        }
+        // The newer group protocol has these on the broker and refuses them here.
+        let property = |name: &str| kafka.consumer_properties.get(name).or_else(|| kafka.properties.get(name));
+        if property("group.protocol").is_none_or(|protocol| !protocol.eq_ignore_ascii_case("consumer")) {
+            consumer.set("partition.assignment.strategy", "cooperative-sticky");
+            consumer.set("session.timeout.ms", "10000");
+        }
+        for (name, value) in kafka.consumer_properties.iter() {
+            consumer.set(name, value);
+        }
+
+        let mut producer = common.clone();
+        producer.set("enable.idempotence", "true");
+        producer.set("partitioner", "murmur2_random");
+        producer.set("linger.ms", "5");
+        producer.set("compression.type", "lz4");
+        // A transaction's first request waits this long behind another one; the default of 100 ms is most of a commit.
+        producer.set("retry.backoff.ms", "5");
+        if config.delivery.guarantee == Guarantee::ExactlyOnce {
+            producer.set("transactional.id", &transactional_id);
+            producer.set("transaction.timeout.ms", config.delivery.transaction_timeout.as_millis().to_string());
+        }
+        for (name, value) in kafka.producer_properties.iter() {
+            producer.set(name, value);
+        }
+        Self { common, consumer, producer, transactional_id }
+    }
+
+    pub(super) fn consumer(
+        &self,
+        clock: Clock,
+        topics: Arc<TopicNumbers>,
+    ) -> Result<BaseConsumer<ConsumerEvents>, ConnectError> {
+        let context = ConsumerEvents::new(clock, topics);
+        self.consumer.create_with_context(context).map_err(ConnectError::client)
+    }
+
+    /// A producer whose batches fit every topic: a broker's limit is for a batch, and a batch is never split.
+    pub(super) fn producer(
+        &self,
+        max_message_bytes: usize,
+        deliveries: Deliveries,
+    ) -> Result<BaseProducer<Deliveries>, ConnectError> {
+        let mut config = self.producer.clone();
+        // librdkafka's own limits: 1,000 to 1,000,000,000 bytes.
+        let limit = max_message_bytes.clamp(1_000, 1_000_000_000);
+        config.set("message.max.bytes", limit.to_string());
+        let wanted = config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(1_000_000);
+        config.set("batch.size", limit.min(wanted).to_string());
+        config.create_with_context(deliveries).map_err(ConnectError::client)
+    }
+
+    pub(super) fn admin(&self) -> Result<AdminClient<DefaultClientContext>, ConnectError> {
+        self.common.create().map_err(ConnectError::client)
+    }
+}
+
+/// The input topics by their number.
+#[derive(Debug)]
+pub(super) struct TopicNumbers {
+    names: Vec<String>,
+}
+
+impl TopicNumbers {
+    pub(super) fn new(config: &Config) -> Self {
+        Self { names: config.sources.iter().map(|source| source.topic.clone()).collect() }
+    }
+
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    pub(super) fn name(&self, id: PartitionId) -> &str {
+        self.names.get(usize::from(id.topic)).map_or("", String::as_str)
+    }
+
+    /// The partition as the core calls it; `None` for a topic that is not an input.
+    pub(super) fn id(&self, topic: &str, partition: i32) -> Option<PartitionId> {
+        let place = self.names.iter().position(|name| name == topic)?;
+        Some(PartitionId { topic: u16::try_from(place).ok()?, partition })
+    }
+}
+
+/// How long a request to the brokers may take before the loop looks around again.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
