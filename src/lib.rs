@@ -15,3 +15,7 @@ pub mod kafka;
 mod recovery;
 
 pub mod config;
+
+pub mod metrics;
+
+pub mod http;

@@ -3,6 +3,8 @@
 //! The pipeline writes both and nothing else looks into it. The [`Snapshot`] is replaced at each emit tick behind a
 //! [`Watch`]; the [`Tally`] is added to the metrics when a transaction has committed.
 
+mod health;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -83,6 +85,14 @@ pub struct PartitionSnapshot {
     pub position: Option<i64>,
     /// The end offset that the last fetch reported.
     pub end_offset: Option<i64>,
+}
+
+impl PartitionSnapshot {
+    /// Records not read yet; `None` while an end is unknown. Never negative: the end offset may be the older of the two.
+    pub fn lag(&self) -> Option<u64> {
+        let behind = self.end_offset?.saturating_sub(self.position?);
+        Some(u64::try_from(behind).unwrap_or(0))
+    }
 }
 
 /// A window that fired, over all its keys.
