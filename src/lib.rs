@@ -12,6 +12,8 @@ pub mod pipeline;
 
 pub mod kafka;
 
+pub mod service;
+
 mod recovery;
 
 pub mod config;

@@ -20,7 +20,9 @@ pub enum ConnectError {
     #[error("the Kafka client cannot be made: {0}; see [kafka.properties] in the configuration")]
     Client(String),
     /// Wrong credentials.
-    #[error("the brokers at {brokers} refuse the credentials: {cause}; see [kafka.properties] in the configuration")]
+    #[error(
+        "the brokers at {brokers} refuse the credentials: {cause}; see [kafka.properties] in the configuration"
+    )]
     Credentials {
         /// Where.
         brokers: String,
@@ -46,7 +48,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    pub(super) fn client(error: KafkaError) -> Self {
+    pub(super) fn client(error: &KafkaError) -> Self {
         Self::Client(error.to_string())
     }
 }
@@ -76,15 +78,31 @@ pub(super) fn wait_for_topics(
         // Errors of the connection are reported by a poll; there is no record to lose before the subscription.
         consumer.poll(Duration::ZERO);
         let known = match consumer.fetch_metadata(None, REQUEST_TIMEOUT) {
-            Ok(metadata) => metadata.topics().iter().map(|topic| topic.name().to_owned()).collect::<Vec<_>>(),
+            Ok(metadata) => {
+                metadata.topics().iter().map(|topic| topic.name().to_owned()).collect::<Vec<_>>()
+            }
             Err(error) => {
                 consumer.poll(Duration::ZERO);
                 let (code, reason) = consumer.context().take_error().unzip();
                 let reason = reason.unwrap_or_else(|| error.to_string());
-                if matches!(code, Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed)) {
-                    return Err(ConnectError::Credentials { brokers: brokers.clone(), cause: reason });
+                if matches!(
+                    code,
+                    Some(
+                        RDKafkaErrorCode::Authentication
+                            | RDKafkaErrorCode::SaslAuthenticationFailed
+                    )
+                ) {
+                    return Err(ConnectError::Credentials {
+                        brokers: brokers.clone(),
+                        cause: reason,
+                    });
                 }
-                tracing::warn!(brokers, reason, retry_in_ms = wait.as_millis(), "no broker answers");
+                tracing::warn!(
+                    brokers,
+                    reason,
+                    retry_in_ms = wait.as_millis(),
+                    "no broker answers"
+                );
                 time.wait(wait);
                 wait = (wait * 2).min(LONGEST_WAIT);
                 continue;
@@ -109,15 +127,23 @@ pub(super) fn wait_for_topics(
 }
 
 fn create(config: &Config, clients: &Clients, topics: &[String]) -> Result<(), ConnectError> {
-    let replication = TopicReplication::Fixed(config.topics.replication_factor.unwrap_or(-1));
-    let new: Vec<_> = topics.iter().map(|name| NewTopic::new(name, config.topics.partitions, replication)).collect();
+    let new = topics.iter().map(|name| {
+        let replication = TopicReplication::Fixed(config.topics.replication_factor.unwrap_or(-1));
+        NewTopic::new(name, config.topics.partitions, replication)
+    });
+    let new: Vec<_> = new.collect();
     let admin = clients.admin()?;
-    let results = block_on(admin.create_topics(&new, &options()))?.map_err(ConnectError::client)?;
+    let results = block_on(admin.create_topics(&new, &options()))?
+        .map_err(|error| ConnectError::client(&error))?;
     for result in results {
         match result {
-            Ok(topic) => tracing::info!(topic, partitions = config.topics.partitions, "topic created"),
+            Ok(topic) => {
+                tracing::info!(topic, partitions = config.topics.partitions, "topic created");
+            }
             Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((topic, code)) => return Err(ConnectError::NotCreated { topic, cause: code.to_string() }),
+            Err((topic, code)) => {
+                return Err(ConnectError::NotCreated { topic, cause: code.to_string() });
+            }
         }
     }
     Ok(())
@@ -130,17 +156,22 @@ pub(super) fn limits(
 ) -> Result<BTreeMap<OutputTopic, TopicLimits>, ConnectError> {
     let admin = clients.admin()?;
     let asked: Vec<_> = topics.values().map(|name| ResourceSpecifier::Topic(name)).collect();
-    let mut limits: BTreeMap<_, _> = topics.keys().map(|to| (*to, TopicLimits::default())).collect();
+    let mut limits: BTreeMap<_, _> =
+        topics.keys().map(|to| (*to, TopicLimits::default())).collect();
     match block_on(admin.describe_configs(&asked, &options()))? {
         Ok(answers) => {
             for (answer, limit) in answers.iter().zip(limits.values_mut()) {
                 match answer {
                     Ok(resource) => read_limits(resource, limit),
-                    Err(code) => tracing::warn!(%code, "a topic's settings cannot be read; taking Kafka's defaults"),
+                    Err(code) => {
+                        tracing::warn!(%code, "a topic's settings cannot be read; taking Kafka's defaults");
+                    }
                 }
             }
         }
-        Err(error) => tracing::warn!(%error, "the topics' settings cannot be read; taking Kafka's defaults"),
+        Err(error) => {
+            tracing::warn!(%error, "the topics' settings cannot be read; taking Kafka's defaults");
+        }
     }
     for (to, limit) in &mut limits {
         let name = topics.get(to).map(String::as_str);
@@ -153,7 +184,9 @@ pub(super) fn limits(
 }
 
 fn read_limits(resource: &ConfigResource, limits: &mut TopicLimits) {
-    let setting = |name: &str| resource.get(name).and_then(|entry| entry.value.as_deref()?.parse::<i64>().ok());
+    let setting = |name: &str| {
+        resource.get(name).and_then(|entry| entry.value.as_deref()?.parse::<i64>().ok())
+    };
     if let Some(bytes) = setting("max.message.bytes") {
         limits.max_message_bytes = usize::try_from(bytes).unwrap_or(0);
     }

@@ -9,6 +9,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::producer::BaseProducer;
 
+use super::OnError;
 use super::admin::ConnectError;
 use super::rebalance::ConsumerEvents;
 use super::sink::Deliveries;
@@ -17,17 +18,17 @@ use crate::config::{Config, Guarantee};
 use crate::event_time::PartitionId;
 
 /// Makes the clients of one subtask.
-#[derive(Debug)]
 pub(super) struct Clients {
     common: ClientConfig,
     consumer: ClientConfig,
     producer: ClientConfig,
     /// Who writes here; a second one under the same id fences the first.
     pub(super) transactional_id: String,
+    pub(super) on_error: OnError,
 }
 
 impl Clients {
-    pub(super) fn new(config: &Config, subtask: u16) -> Self {
+    pub(super) fn new(config: &Config, subtask: u16, on_error: OnError) -> Self {
         let kafka = &config.kafka;
         let transactional_id = format!("{}-{}-{subtask}", kafka.group_id, kafka.instance_id);
         let mut common = ClientConfig::new();
@@ -55,8 +56,11 @@ impl Clients {
             consumer.set(name, value);
         }
         // The newer group protocol has these on the broker and refuses them here.
-        let property = |name: &str| kafka.consumer_properties.get(name).or_else(|| kafka.properties.get(name));
-        if property("group.protocol").is_none_or(|protocol| !protocol.eq_ignore_ascii_case("consumer")) {
+        let property =
+            |name: &str| kafka.consumer_properties.get(name).or_else(|| kafka.properties.get(name));
+        if property("group.protocol")
+            .is_none_or(|protocol| !protocol.eq_ignore_ascii_case("consumer"))
+        {
             consumer.set("partition.assignment.strategy", "cooperative-sticky");
             consumer.set("session.timeout.ms", "10000");
         }
@@ -73,12 +77,15 @@ impl Clients {
         producer.set("retry.backoff.ms", "5");
         if config.delivery.guarantee == Guarantee::ExactlyOnce {
             producer.set("transactional.id", &transactional_id);
-            producer.set("transaction.timeout.ms", config.delivery.transaction_timeout.as_millis().to_string());
+            producer.set(
+                "transaction.timeout.ms",
+                config.delivery.transaction_timeout.as_millis().to_string(),
+            );
         }
         for (name, value) in kafka.producer_properties.iter() {
             producer.set(name, value);
         }
-        Self { common, consumer, producer, transactional_id }
+        Self { common, consumer, producer, transactional_id, on_error }
     }
 
     pub(super) fn consumer(
@@ -86,27 +93,29 @@ impl Clients {
         clock: Clock,
         topics: Arc<TopicNumbers>,
     ) -> Result<BaseConsumer<ConsumerEvents>, ConnectError> {
-        let context = ConsumerEvents::new(clock, topics);
-        self.consumer.create_with_context(context).map_err(ConnectError::client)
+        let context = ConsumerEvents::new(clock, topics, Arc::clone(&self.on_error));
+        self.consumer.create_with_context(context).map_err(|error| ConnectError::client(&error))
     }
 
     /// A producer whose batches fit every topic: a broker's limit is for a batch, and a batch is never split.
     pub(super) fn producer(
         &self,
         max_message_bytes: usize,
-        deliveries: Deliveries,
     ) -> Result<BaseProducer<Deliveries>, ConnectError> {
         let mut config = self.producer.clone();
         // librdkafka's own limits: 1,000 to 1,000,000,000 bytes.
         let limit = max_message_bytes.clamp(1_000, 1_000_000_000);
         config.set("message.max.bytes", limit.to_string());
-        let wanted = config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(1_000_000);
+        let wanted =
+            config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(1_000_000);
         config.set("batch.size", limit.min(wanted).to_string());
-        config.create_with_context(deliveries).map_err(ConnectError::client)
+        config
+            .create_with_context(Deliveries::new(Arc::clone(&self.on_error)))
+            .map_err(|error| ConnectError::client(&error))
     }
 
     pub(super) fn admin(&self) -> Result<AdminClient<DefaultClientContext>, ConnectError> {
-        self.common.create().map_err(ConnectError::client)
+        self.common.create().map_err(|error| ConnectError::client(&error))
     }
 }
 

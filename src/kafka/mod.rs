@@ -14,11 +14,14 @@ use std::sync::Arc;
 pub use admin::ConnectError;
 use client::{Clients, TopicNumbers};
 pub use sink::KafkaSink;
-pub use source::KafkaSource;
+pub use source::{KafkaRecord, KafkaSource};
 
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::pipeline::Time;
+
+/// Told the code of each error that the client reports, and whether it ends the client.
+pub type OnError = Arc<dyn Fn(&str, bool) + Send + Sync>;
 
 /// The version of the Kafka client library.
 pub fn librdkafka_version() -> String {
@@ -35,13 +38,18 @@ pub fn connect(
     clock: Clock,
     subtask: u16,
     time: &impl Time,
+    on_error: OnError,
 ) -> Result<Option<(KafkaSource, KafkaSink)>, ConnectError> {
-    let clients = Clients::new(config, subtask);
+    let clients = Clients::new(config, subtask, on_error);
     let topics = Arc::new(TopicNumbers::new(config));
     let consumer = Arc::new(clients.consumer(clock, Arc::clone(&topics))?);
-    let Some(()) = admin::wait_for_topics(config, &clients, &consumer, time)? else { return Ok(None) };
+    let Some(()) = admin::wait_for_topics(config, &clients, &consumer, time)? else {
+        return Ok(None);
+    };
     let source = KafkaSource::new(config, Arc::clone(&consumer), topics, clock);
-    let Some(sink) = KafkaSink::new(config, clients, consumer, clock, time)? else { return Ok(None) };
+    let Some(sink) = KafkaSink::new(config, clients, consumer, clock, time)? else {
+        return Ok(None);
+    };
     source.subscribe()?;
     Ok(Some((source, sink)))
 }

@@ -10,6 +10,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{ClientContext, Statistics, TopicPartitionList};
 
+use super::OnError;
 use super::client::TopicNumbers;
 use crate::clock::Clock;
 use crate::event_time::{MonotonicTime, PartitionId};
@@ -33,7 +34,6 @@ pub(super) struct PartitionStatistics {
 }
 
 /// Collects what the consumer's callbacks say; all of them run inside `poll`, on the polling thread.
-#[derive(Debug)]
 pub(super) struct ConsumerEvents {
     clock: Clock,
     topics: Arc<TopicNumbers>,
@@ -41,10 +41,11 @@ pub(super) struct ConsumerEvents {
     statistics: Mutex<Option<(MonotonicTime, BTreeMap<PartitionId, PartitionStatistics>)>>,
     last_error: Mutex<Option<(RDKafkaErrorCode, String)>>,
     closing: AtomicBool,
+    on_error: OnError,
 }
 
 impl ConsumerEvents {
-    pub(super) fn new(clock: Clock, topics: Arc<TopicNumbers>) -> Self {
+    pub(super) fn new(clock: Clock, topics: Arc<TopicNumbers>, on_error: OnError) -> Self {
         Self {
             clock,
             topics,
@@ -52,6 +53,7 @@ impl ConsumerEvents {
             statistics: Mutex::default(),
             last_error: Mutex::default(),
             closing: AtomicBool::new(false),
+            on_error,
         }
     }
 
@@ -60,7 +62,10 @@ impl ConsumerEvents {
     }
 
     /// The newest statistics, unless they are too old to be evidence.
-    pub(super) fn fresh_statistics(&self, now: MonotonicTime) -> BTreeMap<PartitionId, PartitionStatistics> {
+    pub(super) fn fresh_statistics(
+        &self,
+        now: MonotonicTime,
+    ) -> BTreeMap<PartitionId, PartitionStatistics> {
         match &*lock(&self.statistics) {
             Some((taken, partitions)) if now.since(*taken) < FRESH => partitions.clone(),
             _ => BTreeMap::new(),
@@ -77,7 +82,11 @@ impl ConsumerEvents {
     }
 
     fn ids(&self, partitions: &TopicPartitionList) -> Vec<PartitionId> {
-        partitions.elements().iter().filter_map(|element| self.topics.id(element.topic(), element.partition())).collect()
+        partitions
+            .elements()
+            .iter()
+            .filter_map(|element| self.topics.id(element.topic(), element.partition()))
+            .collect()
     }
 }
 
@@ -85,7 +94,10 @@ impl ClientContext for ConsumerEvents {
     fn stats(&self, statistics: Statistics) {
         let answers = |leader: i32| {
             statistics.brokers.values().any(|broker| {
-                broker.nodeid == leader && broker.state == "UP" && broker.rxidle < ANSWERED_LATELY.as_micros() as i64
+                broker.nodeid == leader
+                    && broker.state == "UP"
+                    && u128::try_from(broker.rxidle)
+                        .is_ok_and(|idle| idle < ANSWERED_LATELY.as_micros())
             })
         };
         let mut partitions = BTreeMap::new();
@@ -95,11 +107,14 @@ impl ClientContext for ConsumerEvents {
                 if partition.hi_offset < 0 {
                     continue;
                 }
-                partitions.insert(id, PartitionStatistics {
-                    end_offset: partition.hi_offset,
-                    stable: partition.ls_offset == partition.hi_offset,
-                    leader_answers: answers(partition.leader),
-                });
+                partitions.insert(
+                    id,
+                    PartitionStatistics {
+                        end_offset: partition.hi_offset,
+                        stable: partition.ls_offset == partition.hi_offset,
+                        leader_answers: answers(partition.leader),
+                    },
+                );
             }
         }
         *lock(&self.statistics) = Some((self.clock.monotonic(), partitions));
@@ -108,17 +123,25 @@ impl ClientContext for ConsumerEvents {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, reason, "the Kafka client reports");
         if let Some(code) = error.rdkafka_error_code() {
+            (self.on_error)(&format!("{code:?}"), code == RDKafkaErrorCode::Fatal);
             *lock(&self.last_error) = Some((code, reason.to_owned()));
         }
     }
 }
 
 impl ConsumerContext for ConsumerEvents {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's type has two hundred codes")]
     /// Only notes the event. The default would give partitions up before the loop has committed what it read of them.
-    fn rebalance(&self, consumer: &BaseConsumer<Self>, kind: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        kind: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
         let ids = self.ids(partitions);
         let event = match kind {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => RebalanceEvent::Assigned(ids),
+            // The only other kind there is: partitions are taken away.
             _ if self.closing.load(Ordering::Relaxed) => {
                 if let Err(error) = unassign(consumer, partitions) {
                     tracing::warn!(%error, "giving partitions up failed");

@@ -1,5 +1,7 @@
 //! Everything that a commit covers, out: one transaction at a time.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "librdkafka has two hundred error codes")]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,13 +13,16 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
+use super::OnError;
 use super::admin::{self, ConnectError};
 use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use super::rebalance::ConsumerEvents;
 use crate::clock::Clock;
 use crate::config::{Config, Guarantee};
 use crate::event_time::{MonotonicTime, PartitionId};
-use crate::pipeline::{Aborted, Message, OutputTopic, SinkError, Time, TopicLimits, TransactionalSink};
+use crate::pipeline::{
+    Aborted, Message, OutputTopic, SinkError, Time, TopicLimits, TransactionalSink,
+};
 
 /// The producer of one subtask, transactional if the guarantee asks for it.
 pub struct KafkaSink {
@@ -41,41 +46,53 @@ pub struct KafkaSink {
 
 impl std::fmt::Debug for KafkaSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KafkaSink").field("topics", &self.topics).field("begun", &self.begun).finish_non_exhaustive()
+        f.debug_struct("KafkaSink")
+            .field("topics", &self.topics)
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
     }
 }
 
 /// Remembers the first message since the last look that a broker refused or that never got there.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Deliveries(Arc<Mutex<Option<(RDKafkaErrorCode, String)>>>);
+pub(super) struct Deliveries {
+    failure: Mutex<Option<(RDKafkaErrorCode, String)>>,
+    on_error: OnError,
+}
 
 impl Deliveries {
+    pub(super) fn new(on_error: OnError) -> Self {
+        Self { failure: Mutex::default(), on_error }
+    }
+
     fn first_failure(&self) -> Option<(RDKafkaErrorCode, String)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 impl ClientContext for Deliveries {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, reason, "the Kafka client reports");
+        if let Some(code) = error.rdkafka_error_code() {
+            (self.on_error)(&format!("{code:?}"), code == RDKafkaErrorCode::Fatal);
+        }
     }
 }
 
 impl ProducerContext for Deliveries {
     type DeliveryOpaque = ();
 
-    fn delivery(&self, result: &DeliveryResult<'_>, _: ()) {
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
         let Err((error, message)) = result else { return };
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
         // Purged is what an abort does to the rest.
         if matches!(code, RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) {
             return;
         }
-        let mut failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.get_or_insert_with(|| (code, message.topic().to_owned()));
     }
 }
@@ -92,7 +109,7 @@ impl KafkaSink {
     ) -> Result<Option<Self>, ConnectError> {
         let topics = admin::output_topics(config);
         let limits = admin::limits(&clients, &topics)?;
-        let producer = clients.producer(least(&limits), Deliveries::default())?;
+        let producer = clients.producer(least(&limits))?;
         let mut sink = Self {
             producer,
             consumer,
@@ -154,9 +171,9 @@ impl KafkaSink {
                 "no right to write under transactional id `{}` (operation Write): {cause}",
                 self.clients.transactional_id
             )),
-            RDKafkaErrorCode::GroupAuthorizationFailed => {
-                SinkError::Fatal(format!("no right to commit the group's offsets (operation Read on the group): {cause}"))
-            }
+            RDKafkaErrorCode::GroupAuthorizationFailed => SinkError::Fatal(format!(
+                "no right to commit the group's offsets (operation Read on the group): {cause}"
+            )),
             code if error.is_fatal() => self.fatal(code, &cause),
             RDKafkaErrorCode::UnknownMemberId
             | RDKafkaErrorCode::IllegalGeneration
@@ -177,14 +194,16 @@ impl KafkaSink {
             RDKafkaErrorCode::MessageSizeTooLarge
             | RDKafkaErrorCode::InvalidTimestamp
             | RDKafkaErrorCode::InvalidRecord
-            | RDKafkaErrorCode::RecordListTooLarge => {
+            | RDKafkaErrorCode::MessageBatchTooLarge => {
                 let to = self.topics.iter().find(|(_, name)| **name == topic).map(|(to, _)| *to)?;
                 Some(SinkError::Refused { to, topic, cause })
             }
-            RDKafkaErrorCode::TopicAuthorizationFailed => {
-                Some(SinkError::Fatal(format!("no right to write topic `{topic}` (operation Write): {cause}")))
-            }
-            RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownPartition => {
+            RDKafkaErrorCode::TopicAuthorizationFailed => Some(SinkError::Fatal(format!(
+                "no right to write topic `{topic}` (operation Write): {cause}"
+            ))),
+            RDKafkaErrorCode::UnknownTopicOrPartition
+            | RDKafkaErrorCode::UnknownTopic
+            | RDKafkaErrorCode::UnknownPartition => {
                 Some(SinkError::Fatal(format!("topic `{topic}` does not exist any more: {cause}")))
             }
             _ => None,
@@ -196,7 +215,8 @@ impl KafkaSink {
     fn fatal(&mut self, code: RDKafkaErrorCode, reason: &str) -> SinkError {
         let now = self.clock.monotonic();
         let timed_out = self.begun.is_some_and(|begun| now.since(begun) > self.transaction_timeout);
-        let may_rebuild = self.rebuilt.is_none_or(|rebuilt| now.since(rebuilt) > REBUILD_AT_MOST_EVERY);
+        let may_rebuild =
+            self.rebuilt.is_none_or(|rebuilt| now.since(rebuilt) > REBUILD_AT_MOST_EVERY);
         if timed_out && may_rebuild {
             self.rebuild = true;
             return SinkError::Abort(format!("the transaction outlasted its timeout: {reason}"));
@@ -231,18 +251,24 @@ impl KafkaSink {
         while self.producer.in_flight_count() > 0 {
             self.producer.poll(Duration::from_millis(1));
             if self.clock.monotonic().since(began) > REQUEST_TIMEOUT {
-                return Err(SinkError::Retry("the brokers have not taken everything yet".to_owned()));
+                return Err(SinkError::Retry(
+                    "the brokers have not taken everything yet".to_owned(),
+                ));
             }
         }
         match self.producer.context().first_failure() {
             None => Ok(()),
-            Some((code, topic)) => Err(self
-                .refusal()
-                .unwrap_or_else(|| SinkError::Abort(format!("a record for topic `{topic}` did not arrive: {code}")))),
+            Some((code, topic)) => Err(self.refusal().unwrap_or_else(|| {
+                SinkError::Abort(format!("a record for topic `{topic}` did not arrive: {code}"))
+            })),
         }
     }
 
-    fn offsets(&self, next: &BTreeMap<PartitionId, i64>, sequence: u64) -> Result<TopicPartitionList, SinkError> {
+    fn offsets(
+        &self,
+        next: &BTreeMap<PartitionId, i64>,
+        sequence: u64,
+    ) -> Result<TopicPartitionList, SinkError> {
         let mut list = TopicPartitionList::new();
         for (id, offset) in next {
             let fault = |error: KafkaError| SinkError::Fatal(error.to_string());
@@ -254,19 +280,26 @@ impl KafkaSink {
     }
 
     /// Whether the group has the offsets of this commit.
-    fn was_committed(&self, next: &BTreeMap<PartitionId, i64>, sequence: u64) -> Result<bool, SinkError> {
+    fn was_committed(
+        &self,
+        next: &BTreeMap<PartitionId, i64>,
+        sequence: u64,
+    ) -> Result<bool, SinkError> {
         let list = self.offsets(next, sequence)?;
         let committed = self.consumer.committed_offsets(list, REQUEST_TIMEOUT);
         let committed = committed.map_err(|error| SinkError::Retry(error.to_string()))?;
         Ok(!next.is_empty()
-            && committed.elements().iter().all(|element| sequence_of(element.metadata()) == Some(sequence)))
+            && committed
+                .elements()
+                .iter()
+                .all(|element| sequence_of(element.metadata()) == Some(sequence)))
     }
 
     fn make_anew(&mut self) -> Result<(), SinkError> {
         tracing::warn!("the producer is made anew");
         self.producer = self
             .clients
-            .producer(least(&self.limits), Deliveries::default())
+            .producer(least(&self.limits))
             .map_err(|error| SinkError::Fatal(error.to_string()))?;
         self.rebuilt = Some(self.clock.monotonic());
         self.begun = None;
@@ -283,12 +316,16 @@ impl TransactionalSink for KafkaSink {
         loop {
             let Err((error, back)) = self.producer.send(record) else { break };
             match error.rdkafka_error_code() {
-                Some(RDKafkaErrorCode::QueueFull) if self.clock.monotonic().since(began) < REQUEST_TIMEOUT => {
+                Some(RDKafkaErrorCode::QueueFull)
+                    if self.clock.monotonic().since(began) < REQUEST_TIMEOUT =>
+                {
                     record = back;
                     self.producer.poll(Duration::from_millis(10));
                 }
                 Some(RDKafkaErrorCode::QueueFull) => {
-                    return Err(SinkError::Retry("the brokers take nothing and the queue is full".to_owned()));
+                    return Err(SinkError::Retry(
+                        "the brokers take nothing and the queue is full".to_owned(),
+                    ));
                 }
                 Some(RDKafkaErrorCode::MessageSizeTooLarge) => {
                     let (topic, cause) = (topic.to_owned(), error.to_string());
@@ -305,7 +342,11 @@ impl TransactionalSink for KafkaSink {
         Ok(())
     }
 
-    fn commit(&mut self, next: &BTreeMap<PartitionId, i64>, sequence: u64) -> Result<(), SinkError> {
+    fn commit(
+        &mut self,
+        next: &BTreeMap<PartitionId, i64>,
+        sequence: u64,
+    ) -> Result<(), SinkError> {
         let offsets = self.offsets(next, sequence)?;
         if self.guarantee == Guarantee::AtLeastOnce {
             self.flush()?;
@@ -355,7 +396,9 @@ impl TransactionalSink for KafkaSink {
             return Ok(if committed { Aborted::Committed } else { Aborted::Undone });
         }
         if self.begun.is_some() {
-            self.producer.abort_transaction(REQUEST_TIMEOUT).map_err(|error| self.classify(&error))?;
+            self.producer
+                .abort_transaction(REQUEST_TIMEOUT)
+                .map_err(|error| self.classify(&error))?;
             // What the abort has purged is reported here.
             while self.producer.in_flight_count() > 0 {
                 self.producer.poll(Duration::from_millis(1));
@@ -372,7 +415,8 @@ impl TransactionalSink for KafkaSink {
     }
 
     fn refresh_limits(&mut self) -> Result<(), SinkError> {
-        let limits = admin::limits(&self.clients, &self.topics).map_err(|error| SinkError::Retry(error.to_string()))?;
+        let limits = admin::limits(&self.clients, &self.topics)
+            .map_err(|error| SinkError::Retry(error.to_string()))?;
         let changed = least(&limits) != least(&self.limits);
         self.limits = limits;
         if changed {
@@ -405,7 +449,11 @@ fn record<'a>(message: &'a Message, topic: &'a str) -> BaseRecord<'a, [u8], [u8]
 }
 
 fn least(limits: &BTreeMap<OutputTopic, TopicLimits>) -> usize {
-    limits.values().map(|limits| limits.max_message_bytes).min().unwrap_or(TopicLimits::default().max_message_bytes)
+    limits
+        .values()
+        .map(|limits| limits.max_message_bytes)
+        .min()
+        .unwrap_or(TopicLimits::default().max_message_bytes)
 }
 
 /// The sequence of the commit that left this with its offsets.
@@ -417,7 +465,7 @@ pub(super) fn sequence_of(metadata: &str) -> Option<u64> {
 const SEQUENCE: &str = "tidegate/1 sequence=";
 
 /// `init_transactions` also waits for a predecessor's transaction to end.
-const INIT_TIMEOUT: Duration = Duration::from_secs(30);
+const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 

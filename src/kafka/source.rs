@@ -32,7 +32,10 @@ pub struct KafkaSource {
 
 impl std::fmt::Debug for KafkaSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KafkaSource").field("topics", &self.topics).field("begun", &self.begun).finish_non_exhaustive()
+        f.debug_struct("KafkaSource")
+            .field("topics", &self.topics)
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
     }
 }
 
@@ -61,7 +64,11 @@ impl InputRecord for KafkaRecord<'_> {
     }
     fn header(&self, name: &str) -> Option<&[u8]> {
         let headers = self.message.headers()?;
-        (0..headers.count()).rev().map(|place| headers.get(place)).find(|header| header.key == name)?.value
+        (0..headers.count())
+            .rev()
+            .map(|place| headers.get(place))
+            .find(|header| header.key == name)?
+            .value
     }
     fn each_header(&self, visit: &mut dyn FnMut(&str, Option<&[u8]>)) {
         for header in self.message.headers().iter().flat_map(|headers| headers.iter()) {
@@ -77,25 +84,33 @@ impl KafkaSource {
         topics: Arc<TopicNumbers>,
         clock: Clock,
     ) -> Self {
-        let policies = config.sources.iter().map(|source| (source.start, source.on_missing)).collect();
+        let policies =
+            config.sources.iter().map(|source| (source.start, source.on_missing)).collect();
         Self { consumer, topics, policies, clock, begun: RefCell::default() }
     }
 
     pub(super) fn subscribe(&self) -> Result<(), ConnectError> {
         let names: Vec<&str> = self.topics.names().iter().map(String::as_str).collect();
-        self.consumer.subscribe(&names).map_err(ConnectError::client)
+        self.consumer.subscribe(&names).map_err(|error| ConnectError::client(&error))
     }
 
-    fn list(&self, partitions: impl IntoIterator<Item = (PartitionId, Offset)>) -> Result<TopicPartitionList, SourceError> {
+    fn list(
+        &self,
+        partitions: impl IntoIterator<Item = (PartitionId, Offset)>,
+    ) -> Result<TopicPartitionList, SourceError> {
         let mut list = TopicPartitionList::new();
         for (id, offset) in partitions {
-            list.add_partition_offset(self.topics.name(id), id.partition, offset).map_err(fatal)?;
+            list.add_partition_offset(self.topics.name(id), id.partition, offset)
+                .map_err(|error| fatal(&error))?;
         }
         Ok(list)
     }
 
     /// Where to begin, for each partition: where the group has committed, else as the configuration says.
-    fn beginnings(&self, partitions: &[PartitionId]) -> Result<(BTreeMap<PartitionId, i64>, Started), SourceError> {
+    fn beginnings(
+        &self,
+        partitions: &[PartitionId],
+    ) -> Result<(BTreeMap<PartitionId, i64>, Started), SourceError> {
         let mut started = Started::default();
         let committed = self.committed(partitions, &mut started)?;
         let mut beginnings = BTreeMap::new();
@@ -119,14 +134,18 @@ impl KafkaSource {
         started: &mut Started,
     ) -> Result<BTreeMap<PartitionId, i64>, SourceError> {
         let list = self.list(partitions.iter().map(|id| (*id, Offset::Invalid)))?;
-        let answer = self.consumer.committed_offsets(list, REQUEST_TIMEOUT).map_err(|error| retry(&error))?;
+        let answer = self
+            .consumer
+            .committed_offsets(list, REQUEST_TIMEOUT)
+            .map_err(|error| retry(&error))?;
         let mut committed = BTreeMap::new();
         for element in answer.elements() {
             element.error().map_err(|error| retry(&error))?;
             let id = self.topics.id(element.topic(), element.partition());
             if let (Some(id), Offset::Offset(offset)) = (id, element.offset()) {
                 committed.insert(id, offset);
-                started.sequence = started.sequence.max(sequence_of(element.metadata()).unwrap_or(0));
+                started.sequence =
+                    started.sequence.max(sequence_of(element.metadata()).unwrap_or(0));
             }
         }
         Ok(committed)
@@ -154,8 +173,15 @@ impl KafkaSource {
         match self.policies.get(usize::from(id.topic)).map(|(_, on_missing)| on_missing) {
             Some(OnMissing::Continue) => {
                 let missing = oldest.abs_diff(offset);
-                tracing::warn!(topic, partition, from = offset, to = oldest, missing, "records were deleted before they \
-                    were read; going on at the oldest");
+                tracing::warn!(
+                    topic,
+                    partition,
+                    from = offset,
+                    to = oldest,
+                    missing,
+                    "records were deleted before they \
+                    were read; going on at the oldest"
+                );
                 started.missing.push((id, missing));
                 Ok(oldest)
             }
@@ -170,15 +196,26 @@ impl KafkaSource {
 
     /// Where to begin a partition without a committed offset. If the group has offsets in others of the topic, the
     /// partition is new to it and read from its beginning.
-    fn first_beginning(&self, id: PartitionId, (oldest, end): (i64, i64)) -> Result<i64, SourceError> {
-        let start = self.policies.get(usize::from(id.topic)).map_or(Start::Earliest, |(start, _)| *start);
+    fn first_beginning(
+        &self,
+        id: PartitionId,
+        (oldest, end): (i64, i64),
+    ) -> Result<i64, SourceError> {
+        let start =
+            self.policies.get(usize::from(id.topic)).map_or(Start::Earliest, |(start, _)| *start);
         if start == Start::Earliest || self.group_has_offsets(id.topic)? {
             return Ok(oldest);
         }
         let Start::At(time) = start else { return Ok(end) };
         let list = self.list([(id, Offset::Offset(time.0))])?;
-        let answer = self.consumer.offsets_for_times(list, REQUEST_TIMEOUT).map_err(|error| retry(&error))?;
-        let found = answer.elements().first().map(|element| element.offset());
+        let answer = self
+            .consumer
+            .offsets_for_times(list, REQUEST_TIMEOUT)
+            .map_err(|error| retry(&error))?;
+        let found = answer
+            .elements()
+            .first()
+            .map(rdkafka::topic_partition_list::TopicPartitionListElem::offset);
         Ok(if let Some(Offset::Offset(offset)) = found { offset } else { end })
     }
 
@@ -189,29 +226,39 @@ impl KafkaSource {
 
     fn partitions_of(&self, topic: u16) -> Result<Vec<PartitionId>, SourceError> {
         let name = self.topics.names().get(usize::from(topic)).map_or("", String::as_str);
-        let metadata = self.consumer.fetch_metadata(Some(name), REQUEST_TIMEOUT).map_err(|error| retry(&error))?;
-        let found = metadata.topics().iter().flat_map(|topic| topic.partitions());
+        let metadata = self
+            .consumer
+            .fetch_metadata(Some(name), REQUEST_TIMEOUT)
+            .map_err(|error| retry(&error))?;
+        let found = metadata.topics().iter().flat_map(rdkafka::metadata::MetadataTopic::partitions);
         Ok(found.map(|partition| PartitionId { topic, partition: partition.id() }).collect())
     }
 
     /// What an error from a poll means.
     fn poll_error(&self, error: &KafkaError) -> SourceError {
         let reported = self.consumer.context().take_error();
-        let cause = reported.map_or_else(|| error.to_string(), |(_, reason)| format!("{error}: {reason}"));
+        let cause =
+            reported.map_or_else(|| error.to_string(), |(_, reason)| format!("{error}: {reason}"));
         let topics = self.topics.names().join("`, `");
         match error.rdkafka_error_code() {
-            _ if matches!(error, KafkaError::MessageConsumptionFatal(_)) => SourceError::Fatal(cause),
-            Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
-                SourceError::Fatal(format!("no right to read topic `{topics}` (operation Read): {cause}"))
+            _ if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
+                SourceError::Fatal(cause)
             }
-            Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {
-                SourceError::Fatal(format!("no right to join the consumer group (operation Read): {cause}"))
-            }
+            Some(RDKafkaErrorCode::TopicAuthorizationFailed) => SourceError::Fatal(format!(
+                "no right to read topic `{topics}` (operation Read): {cause}"
+            )),
+            Some(RDKafkaErrorCode::GroupAuthorizationFailed) => SourceError::Fatal(format!(
+                "no right to join the consumer group (operation Read): {cause}"
+            )),
             Some(RDKafkaErrorCode::SaslAuthenticationFailed | RDKafkaErrorCode::Authentication) => {
                 SourceError::Fatal(format!("the brokers refuse the credentials: {cause}"))
             }
-            Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => self.vanished(cause),
-            Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => self.out_of_range(&cause),
+            Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
+                self.vanished(cause)
+            }
+            Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
+                self.out_of_range(&cause)
+            }
             _ => SourceError::Retry(cause),
         }
     }
@@ -221,9 +268,12 @@ impl KafkaSource {
         let Ok(metadata) = self.consumer.fetch_metadata(None, REQUEST_TIMEOUT) else {
             return SourceError::Retry(cause);
         };
-        let known: Vec<&str> = metadata.topics().iter().map(rdkafka::metadata::MetadataTopic::name).collect();
+        let known: Vec<&str> =
+            metadata.topics().iter().map(rdkafka::metadata::MetadataTopic::name).collect();
         match self.topics.names().iter().find(|name| !known.contains(&name.as_str())) {
-            Some(gone) => SourceError::Fatal(format!("topic `{gone}` has been deleted while it was read")),
+            Some(gone) => {
+                SourceError::Fatal(format!("topic `{gone}` has been deleted while it was read"))
+            }
             None => SourceError::Retry(cause),
         }
     }
@@ -232,13 +282,19 @@ impl KafkaSource {
     fn out_of_range(&self, cause: &str) -> SourceError {
         let mut started = Started::default();
         for (id, progress) in self.progress(self.clock.monotonic()) {
-            let ends = self.consumer.fetch_watermarks(self.topics.name(id), id.partition, REQUEST_TIMEOUT);
+            let ends =
+                self.consumer.fetch_watermarks(self.topics.name(id), id.partition, REQUEST_TIMEOUT);
             let Ok(ends) = ends else { return SourceError::Retry(cause.to_owned()) };
             let offset = match self.check(id, progress.position, ends, &mut started) {
                 Ok(offset) => offset,
                 Err(error) => return error,
             };
-            let sought = self.consumer.seek(self.topics.name(id), id.partition, Offset::Offset(offset), REQUEST_TIMEOUT);
+            let sought = self.consumer.seek(
+                self.topics.name(id),
+                id.partition,
+                Offset::Offset(offset),
+                REQUEST_TIMEOUT,
+            );
             if let Err(error) = sought {
                 return retry(&error);
             }
@@ -268,12 +324,13 @@ impl Source for KafkaSource {
 
     fn start(&self, partitions: &[PartitionId]) -> Result<Started, SourceError> {
         let (beginnings, started) = self.beginnings(partitions)?;
-        let list = self.list(beginnings.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
+        let list =
+            self.list(beginnings.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
         match self.consumer.rebalance_protocol() {
             RebalanceProtocol::Cooperative => self.consumer.incremental_assign(&list),
             RebalanceProtocol::Eager | RebalanceProtocol::None => self.consumer.assign(&list),
         }
-        .map_err(fatal)?;
+        .map_err(|error| fatal(&error))?;
         self.begun.borrow_mut().extend(beginnings);
         Ok(started)
     }
@@ -281,7 +338,7 @@ impl Source for KafkaSource {
     fn release(&self, partitions: &[PartitionId]) -> Result<(), SourceError> {
         let list = self.list(partitions.iter().map(|id| (*id, Offset::Invalid)))?;
         self.begun.borrow_mut().retain(|id, _| !partitions.contains(id));
-        unassign(&self.consumer, &list).map_err(fatal)
+        unassign(&self.consumer, &list).map_err(|error| fatal(&error))
     }
 
     fn progress(&self, now: MonotonicTime) -> BTreeMap<PartitionId, Progress> {
@@ -291,10 +348,15 @@ impl Source for KafkaSource {
             .begun
             .borrow()
             .iter()
-            .map(|(id, begun)| (*id, Progress { position: *begun, end_offset: None, caught_up: false }))
+            .map(|(id, begun)| {
+                (*id, Progress { position: *begun, end_offset: None, caught_up: false })
+            })
             .collect();
         for element in positions.elements() {
-            let held = self.topics.id(element.topic(), element.partition()).and_then(|id| progress.get_mut(&id));
+            let held = self
+                .topics
+                .id(element.topic(), element.partition())
+                .and_then(|id| progress.get_mut(&id));
             if let (Some(held), Offset::Offset(offset)) = (held, element.offset()) {
                 held.position = held.position.max(offset);
             }
@@ -302,7 +364,8 @@ impl Source for KafkaSource {
         for (id, held) in &mut progress {
             if let Some(seen) = statistics.get(id) {
                 held.end_offset = Some(seen.end_offset);
-                held.caught_up = seen.stable && seen.leader_answers && held.position >= seen.end_offset;
+                held.caught_up =
+                    seen.stable && seen.leader_answers && held.position >= seen.end_offset;
             }
         }
         progress
@@ -313,7 +376,11 @@ impl Source for KafkaSource {
         for topic in 0..u16::try_from(self.topics.names().len()).unwrap_or(u16::MAX) {
             for id in self.partitions_of(topic)? {
                 // A read_committed client is told the last stable offset.
-                let ends_of = self.consumer.fetch_watermarks(self.topics.name(id), id.partition, REQUEST_TIMEOUT);
+                let ends_of = self.consumer.fetch_watermarks(
+                    self.topics.name(id),
+                    id.partition,
+                    REQUEST_TIMEOUT,
+                );
                 ends.insert(id, ends_of.map_err(|error| retry(&error))?);
             }
         }
@@ -338,16 +405,16 @@ impl<R> From<RebalanceEvent> for Polled<R> {
 
 fn retry(error: &KafkaError) -> SourceError {
     match error.rdkafka_error_code() {
-        Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {
-            SourceError::Fatal(format!("no right to read the group's offsets (operation Read on the group): {error}"))
-        }
-        Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
-            SourceError::Fatal(format!("no right to read the input (operation Read on the topic): {error}"))
-        }
+        Some(RDKafkaErrorCode::GroupAuthorizationFailed) => SourceError::Fatal(format!(
+            "no right to read the group's offsets (operation Read on the group): {error}"
+        )),
+        Some(RDKafkaErrorCode::TopicAuthorizationFailed) => SourceError::Fatal(format!(
+            "no right to read the input (operation Read on the topic): {error}"
+        )),
         _ => SourceError::Retry(error.to_string()),
     }
 }
 
-fn fatal(error: KafkaError) -> SourceError {
+fn fatal(error: &KafkaError) -> SourceError {
     SourceError::Fatal(error.to_string())
 }

@@ -310,18 +310,14 @@ fn last_complete(
 }
 
 fn remember(recent: &mut Vec<FiredWindow>, pane: &Pane<'_>, wall: EventTime) {
-    let held = recent.iter_mut().rev().find(|fired| fired.window == pane.window);
-    let fired = match held {
-        Some(fired) => fired,
-        None => {
-            if recent.len() >= Snapshot::RECENT {
-                recent.remove(0);
-            }
-            recent.push(FiredWindow { window: pane.window, on_time: 0, late: 0, fired_at: wall });
-            let Some(fired) = recent.last_mut() else { return };
-            fired
+    if !recent.iter().any(|fired| fired.window == pane.window) {
+        if recent.len() >= Snapshot::RECENT {
+            recent.remove(0);
         }
-    };
+        recent.push(FiredWindow { window: pane.window, on_time: 0, late: 0, fired_at: wall });
+    }
+    let held = recent.iter_mut().rev().find(|fired| fired.window == pane.window);
+    let Some(fired) = held else { return };
     fired.fired_at = wall;
     match pane.timing {
         Timing::OnTime => fired.on_time += 1,

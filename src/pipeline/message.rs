@@ -84,7 +84,7 @@ impl Message {
         partition: i32,
     ) -> Self {
         let mut headers = shard_headers(clock, shard);
-        headers.push(text_header("tidegate.progress", "1"));
+        headers.push(text_header("tidegate.progress", &"1"));
         Self {
             to: OutputTopic::Results,
             partition: Some(partition),
@@ -105,11 +105,11 @@ impl Message {
         let watermark = lateness.watermark.0;
         let mut message = Self::passed_on(OutputTopic::Late, record, topic, "late");
         message.headers.extend([
-            text_header("tidegate.cause", lateness.cause.name()),
-            text_header("tidegate.window.start", lateness.window.start),
-            text_header("tidegate.window.end", lateness.window.end),
-            text_header("tidegate.watermark", watermark),
-            text_header("tidegate.lateness.ms", watermark.0.saturating_sub(event_time.0)),
+            text_header("tidegate.cause", &lateness.cause.name()),
+            text_header("tidegate.window.start", &lateness.window.start),
+            text_header("tidegate.window.end", &lateness.window.end),
+            text_header("tidegate.watermark", &watermark),
+            text_header("tidegate.lateness.ms", &watermark.0.saturating_sub(event_time.0)),
         ]);
         message
     }
@@ -125,13 +125,13 @@ impl Message {
     fn passed_on(to: OutputTopic, record: &impl InputRecord, topic: &str, reason: &str) -> Self {
         let mut headers = Vec::new();
         record.each_header(&mut |name, value| {
-            headers.push((Cow::Owned(name.to_owned()), value.map(<[u8]>::to_vec)))
+            headers.push((Cow::Owned(name.to_owned()), value.map(<[u8]>::to_vec)));
         });
         headers.extend([
-            text_header("tidegate.reason", reason),
-            text_header("tidegate.topic", topic),
-            text_header("tidegate.partition", record.partition().partition),
-            text_header("tidegate.offset", record.offset()),
+            text_header("tidegate.reason", &reason),
+            text_header("tidegate.topic", &topic),
+            text_header("tidegate.partition", &record.partition().partition),
+            text_header("tidegate.offset", &record.offset()),
         ]);
         Self {
             to,
@@ -164,7 +164,7 @@ impl Message {
         }
         self.timestamp = Some(wall.0);
         if self.to != OutputTopic::Results {
-            self.headers.push(text_header("tidegate.timestamp", timestamp));
+            self.headers.push(text_header("tidegate.timestamp", &timestamp));
         }
         true
     }
@@ -179,17 +179,18 @@ impl Message {
             return Err(Box::new(self.undeliverable(limits)));
         }
         if let Some(payload) = self.payload.take() {
-            self.headers.push(text_header("tidegate.payload.omitted", payload.len()));
+            self.headers.push(text_header("tidegate.payload.omitted", &payload.len()));
         }
         if self.size() > limits.max_message_bytes
             && let Some(key) = self.key.take()
         {
-            self.headers.push(text_header("tidegate.key.omitted", key.len()));
+            self.headers.push(text_header("tidegate.key.omitted", &key.len()));
         }
         if self.size() > limits.max_message_bytes {
             let before = self.headers.len();
             self.headers.retain(|(name, _)| name.starts_with("tidegate."));
-            self.headers.push(text_header("tidegate.headers.omitted", before - self.headers.len()));
+            self.headers
+                .push(text_header("tidegate.headers.omitted", &(before - self.headers.len())));
         }
         Ok(())
     }
@@ -207,8 +208,8 @@ impl Message {
         shorten_texts(&mut payload);
         let mut headers = self.headers.clone();
         headers.extend([
-            text_header("tidegate.reason", Reason::ResultTooLarge.name()),
-            text_header("tidegate.detail", detail),
+            text_header("tidegate.reason", &Reason::ResultTooLarge.name()),
+            text_header("tidegate.detail", &detail),
         ]);
         Self {
             to: OutputTopic::DeadLetter,
@@ -241,9 +242,12 @@ pub(super) fn partition_name(shard: crate::event_time::ShardId) -> String {
 }
 
 fn shard_headers(watermark: EventTime, partition: &str) -> Vec<Header> {
-    vec![text_header("tidegate.watermark", watermark), text_header("tidegate.partition", partition)]
+    vec![
+        text_header("tidegate.watermark", &watermark),
+        text_header("tidegate.partition", &partition),
+    ]
 }
 
-fn text_header(name: &'static str, value: impl ToString) -> Header {
+fn text_header(name: &'static str, value: &impl ToString) -> Header {
     (Cow::Borrowed(name), Some(value.to_string().into_bytes()))
 }

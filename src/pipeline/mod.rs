@@ -450,7 +450,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
 
     fn blocked(&self, cause: &str, wait: Duration) {
         tracing::warn!(cause, "waiting for the brokers");
-        self.publish(Phase::Blocked(cause.to_owned()));
+        self.publish(if self.joined { Phase::Blocked(cause.to_owned()) } else { Phase::Starting });
         self.time.wait(wait);
     }
 
