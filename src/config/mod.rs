@@ -3,7 +3,15 @@
 //! What people write is read in layers: built-in defaults, then files, then the environment, then flags. All faults
 //! come back at once, each with where it was written, its key and what would be right.
 
+mod effective;
+mod fault;
+mod key_path;
+mod layers;
+mod load;
+mod parse;
 mod properties;
+mod settings;
+mod tree;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,6 +22,10 @@ use crate::event_time::{
     AggregateFunction, AllIdle, EventTime, Panes, TumblingWindows, WatermarkStrategy,
 };
 
+pub use effective::{Effective, render_effective};
+pub use fault::ConfigFault;
+pub use layers::Sources;
+pub use load::{Loaded, default_toml, host_name, load};
 pub use properties::Properties;
 
 /// Everything the service is told.
