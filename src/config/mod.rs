@@ -13,6 +13,9 @@ mod properties;
 mod settings;
 mod tree;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
