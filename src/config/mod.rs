@@ -3,6 +3,19 @@
 //! What people write is read in layers: built-in defaults, then files, then the environment, then flags. All faults
 //! come back at once, each with where it was written, its key and what would be right.
 
+mod effective;
+mod fault;
+mod key_path;
+mod layers;
+mod load;
+mod parse;
+mod properties;
+mod settings;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,6 +24,12 @@ use crate::codec::FieldPath;
 use crate::event_time::{
     AggregateFunction, AllIdle, EventTime, Panes, TumblingWindows, WatermarkStrategy,
 };
+
+pub use effective::{Effective, render_effective};
+pub use fault::ConfigFault;
+pub use layers::Sources;
+pub use load::{Loaded, default_toml, host_name, load};
+pub use properties::Properties;
 
 /// Everything the service is told.
 #[derive(Clone, Debug)]
@@ -63,11 +82,11 @@ pub struct Kafka {
     /// Tells this instance from the others of its group, stable over restarts.
     pub instance_id: String,
     /// librdkafka properties for consumer, producer and admin client.
-    pub properties: BTreeMap<String, String>,
+    pub properties: Properties,
     /// librdkafka properties for the consumer alone.
-    pub consumer_properties: BTreeMap<String, String>,
+    pub consumer_properties: Properties,
     /// librdkafka properties for the producer alone.
-    pub producer_properties: BTreeMap<String, String>,
+    pub producer_properties: Properties,
 }
 
 /// One input topic.
