@@ -126,7 +126,8 @@ fn read_secret(path: &str) -> Result<String, String> {
 fn check_group_protocol(kafka: &Kafka, report: &mut Report<'_>) {
     let protocol = |properties: &Properties| properties.get("group.protocol").map(str::to_owned);
     let protocol = protocol(&kafka.consumer_properties).or_else(|| protocol(&kafka.properties));
-    if protocol.as_deref() != Some("consumer") {
+    // librdkafka does not tell capital letters from small ones here.
+    if !protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("consumer")) {
         return;
     }
     for (table, properties) in [
