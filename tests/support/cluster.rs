@@ -30,7 +30,8 @@ impl Record {
 
     /// The payload as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(self.payload.as_deref().unwrap_or_default()).expect("the payload is JSON")
+        serde_json::from_slice(self.payload.as_deref().unwrap_or_default())
+            .expect("the payload is JSON")
     }
 
     /// The last header of a name, as text.
@@ -113,7 +114,12 @@ impl Cluster {
     }
 
     /// Writes records in a transaction and leaves it open.
-    pub(crate) fn open_transaction(&self, id: &str, topic: &str, records: &[Record]) -> BaseProducer {
+    pub(crate) fn open_transaction(
+        &self,
+        id: &str,
+        topic: &str,
+        records: &[Record],
+    ) -> BaseProducer {
         let producer: BaseProducer = self.client().set("transactional.id", id).create().unwrap();
         producer.init_transactions(TIMEOUT).unwrap();
         producer.begin_transaction().unwrap();
@@ -140,7 +146,8 @@ impl Cluster {
             .create()
             .unwrap();
         let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).unwrap();
-        let partitions = metadata.topics().first().unwrap().partitions().iter().map(|partition| partition.id());
+        let partitions =
+            metadata.topics().first().unwrap().partitions().iter().map(|partition| partition.id());
         let mut list = TopicPartitionList::new();
         let mut ends = std::collections::BTreeMap::new();
         for partition in partitions {
@@ -189,25 +196,32 @@ fn send(producer: &BaseProducer, topic: &str, record: &Record) {
     for (key, value) in &record.headers {
         headers = headers.insert(Header { key, value: value.as_deref() });
     }
-    let mut outgoing = BaseRecord::<[u8], [u8]>::to(topic).partition(record.partition).headers(headers);
+    let mut outgoing =
+        BaseRecord::<[u8], [u8]>::to(topic).partition(record.partition).headers(headers);
     outgoing.key = record.key.as_deref();
     outgoing.payload = record.payload.as_deref();
     outgoing.timestamp = record.timestamp;
     while let Err((error, back)) = producer.send(outgoing) {
-        assert_eq!(error.rdkafka_error_code(), Some(rdkafka::types::RDKafkaErrorCode::QueueFull), "{error}");
+        assert_eq!(
+            error.rdkafka_error_code(),
+            Some(rdkafka::types::RDKafkaErrorCode::QueueFull),
+            "{error}"
+        );
         outgoing = back;
         producer.poll(Duration::from_millis(10));
     }
 }
 
 fn read_record(message: &rdkafka::message::BorrowedMessage<'_>) -> Record {
-    let headers = message.headers().iter().flat_map(|headers| headers.iter());
+    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
     Record {
         partition: message.partition(),
         offset: message.offset(),
         key: message.key().map(<[u8]>::to_vec),
         payload: message.payload().map(<[u8]>::to_vec),
-        headers: headers.map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec))).collect(),
+        headers: headers
+            .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
+            .collect(),
         timestamp: message.timestamp().to_millis(),
     }
 }

@@ -24,7 +24,8 @@ impl Tidegate {
     pub(crate) fn run(config: &str, arguments: &[&str]) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("tidegate-test-{}-{number}.toml", std::process::id()));
+        let path = std::env::temp_dir()
+            .join(format!("tidegate-test-{}-{number}.toml", std::process::id()));
         std::fs::write(&path, config).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .arg("run")
@@ -92,7 +93,8 @@ impl Tidegate {
         let address = match &self.address {
             Some(address) => address.clone(),
             None => {
-                let line: serde_json::Value = serde_json::from_str(&self.wait_for_line("\"listening\"")).unwrap();
+                let line: serde_json::Value =
+                    serde_json::from_str(&self.wait_for_line("\"listening\"")).unwrap();
                 let address = line["address"].as_str().unwrap().to_owned();
                 self.address = Some(address.clone());
                 address
@@ -100,7 +102,8 @@ impl Tidegate {
         };
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
@@ -119,14 +122,20 @@ impl Tidegate {
     pub(crate) fn metric_sum(&mut self, family: &str, labels: &str) -> f64 {
         let (_, body) = self.get("/metrics");
         let lines = body.lines().filter(|line| {
-            line.starts_with(family) && line[family.len()..].starts_with(['{', ' ']) && line.contains(labels)
+            line.starts_with(family)
+                && line[family.len()..].starts_with(['{', ' '])
+                && line.contains(labels)
         });
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
     /// Sends a signal, by the process's own id.
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
+        let status = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.child.id().to_string())
+            .status()
+            .unwrap();
         assert!(status.success());
     }
 
