@@ -20,6 +20,7 @@ mod case_file;
 #[path = "support/case_run.rs"]
 mod case_run;
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io, panic};
@@ -105,10 +106,21 @@ fn run_all_ways(trace: &Trace) -> Verdict {
         .iter()
         .flat_map(|emission| shardings(trace).iter().map(move |sharding| (*emission, *sharding)))
         .collect();
-    let reports: Vec<_> = ways.iter().filter_map(|way| run_one_way(trace, *way)).collect();
+    // Ways that go wrong alike are reported together.
+    let mut reports: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
+    for ((emission, watermarks), sharding) in &ways {
+        let faults = run_one_way(trace, *emission, *watermarks, *sharding);
+        if !faults.is_empty() {
+            reports.entry(faults).or_default().push(format!("{emission:?}, {sharding:?}"));
+        }
+    }
     if reports.is_empty() {
         return Verdict::Passed { runs: ways.len() };
     }
+    let reports = reports
+        .iter()
+        .map(|(faults, ways)| format!("  {}\n    {}", ways.join("; "), faults.join("\n    ")));
+    let reports: Vec<_> = reports.collect();
     Verdict::Failed(format!("{}\n  a wrong result would be: {}", reports.join("\n"), trace.trap))
 }
 
@@ -145,13 +157,17 @@ fn shardings(trace: &Trace) -> &'static [Sharding] {
 }
 
 /// What is wrong with the result, if anything.
-fn run_one_way(trace: &Trace, way: ((Emission, bool), Sharding)) -> Option<String> {
-    let ((emission, watermarks), sharding) = way;
+fn run_one_way(
+    trace: &Trace,
+    emission: Emission,
+    watermarks: bool,
+    sharding: Sharding,
+) -> Vec<String> {
     let result = panic::catch_unwind(|| {
         let outcome = case_run::run(&trace.config, &trace.steps, emission, sharding)?;
         case_check::differences(trace, &outcome, watermarks)
     });
-    let faults = match result {
+    match result {
         Ok(Ok(faults)) => faults,
         Ok(Err(fault)) => vec![fault],
         Err(panicked) => {
@@ -159,9 +175,7 @@ fn run_one_way(trace: &Trace, way: ((Emission, bool), Sharding)) -> Option<Strin
             let said = said.or_else(|| panicked.downcast_ref::<&str>().copied());
             vec![format!("panicked: {}", said.unwrap_or("without a message"))]
         }
-    };
-    (!faults.is_empty())
-        .then(|| format!("  {emission:?}, {sharding:?}\n    {}", faults.join("\n    ")))
+    }
 }
 
 #[test]

@@ -84,12 +84,24 @@ impl Found {
     }
 
     /// The order of different records is nobody's promise.
-    fn lists<T: Ord + Clone + Debug>(&mut self, what: &str, expected: Option<&[T]>, got: &[T]) {
-        if let Some(expected) = expected {
-            let (mut expected, mut got) = (expected.to_vec(), got.to_vec());
-            expected.sort();
-            got.sort();
-            self.differ(what, &expected, &got);
+    fn lists<T: PartialEq + Clone + Debug>(
+        &mut self,
+        what: &str,
+        expected: Option<&[T]>,
+        got: &[T],
+    ) {
+        let Some(expected) = expected else { return };
+        let mut surplus = got.to_vec();
+        let mut missing = expected.to_vec();
+        missing.retain(|wanted| match surplus.iter().position(|one| one == wanted) {
+            Some(place) => {
+                surplus.swap_remove(place);
+                false
+            }
+            None => true,
+        });
+        if !missing.is_empty() || !surplus.is_empty() {
+            self.0.push(format!("{what}: expected {missing:?}, got {surplus:?} instead"));
         }
     }
 }

@@ -331,7 +331,7 @@ pub(crate) struct Expect {
     pub(crate) invariants: Vec<String>,
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(crate) struct Rejected {
     pub(crate) id: String,
     pub(crate) reason: String,
