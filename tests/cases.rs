@@ -60,7 +60,7 @@ fn every_case_gives_what_it_must() {
     }
     let ran = passed + failures.len();
     let summary = format!(
-        "cases of {}\nnot applicable here: {}\n  {}\nran: {ran} in {runs} ways, passed: {passed}, failed: {}",
+        "cases of {}\nnot applicable here: {}\n  {}\nran: {ran}, passed: {passed} (in {runs} ways), failed: {}",
         folder.display(),
         not_applicable.len(),
         not_applicable.join("\n  "),
