@@ -15,6 +15,8 @@
 
 #[path = "support/case_check.rs"]
 mod case_check;
+#[path = "support/case_config.rs"]
+mod case_config;
 #[path = "support/case_file.rs"]
 mod case_file;
 #[path = "support/case_run.rs"]

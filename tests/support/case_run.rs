@@ -7,17 +7,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate::codec::{Decoded, Decoder, Encoded, Encoder, RawRecord};
-use tidegate::config::{
-    Aggregate, Guard, IntegerFormat, Key, KeyFrom, Missing, OnMissing, ResultKey, Results, Source,
-    Start, Timestamp, TimestampFormat, TimestampFrom, TimestampUnit, ValueType,
-};
+use tidegate::config::{Guard, IntegerFormat, ResultKey, Results, TimestampFormat};
 use tidegate::event_time::{
-    AggregateFunction, AllIdle, Disposition, EventTime, MonotonicTime, Now, Output, Panes,
-    PartitionId, ShardId, Sharding, Subtask, SubtaskSettings, TopicSettings, TumblingWindows,
-    WatermarkStatus, WatermarkStrategy, WindowSettings,
+    Disposition, EventTime, MonotonicTime, Now, Output, PartitionId, ShardId, Sharding, Subtask,
+    WatermarkStatus,
 };
 
-use super::case_file::{self, Config, FieldOrKafka, NaivePolicy, Record, Rejected, Step, Sum};
+use super::case_config::{aggregates, key, settings, source};
+use super::case_file::{Config, Record, Rejected, Step, Sum};
 
 /// When watermarks are emitted in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -483,95 +480,6 @@ fn window_start(timestamp: i64, config: &Config) -> i64 {
     let since_offset = i128::from(timestamp) - i128::from(config.window_offset_ms);
     let start = i128::from(timestamp) - since_offset.rem_euclid(i128::from(config.window_ms));
     i64::try_from(start).unwrap_or(i64::MIN)
-}
-
-fn source(config: &Config) -> Result<Source, String> {
-    let path = |field: &Option<String>, what: &str| {
-        let field = field.as_deref().ok_or_else(|| format!("the config lacks {what}"))?;
-        field.parse().map_err(|fault| format!("{what} {fault}"))
-    };
-    let from = match config.timestamp_source {
-        FieldOrKafka::Field => {
-            TimestampFrom::Field(path(&config.timestamp_field, "timestamp_field")?)
-        }
-        FieldOrKafka::Kafka => TimestampFrom::Record,
-    };
-    let unit = match config.timestamp_unit {
-        case_file::TimestampUnit::Ms => TimestampUnit::Milliseconds,
-        case_file::TimestampUnit::S => TimestampUnit::Seconds,
-        case_file::TimestampUnit::Us => TimestampUnit::Microseconds,
-        case_file::TimestampUnit::Ns => TimestampUnit::Nanoseconds,
-        case_file::TimestampUnit::Iso8601 => TimestampUnit::Rfc3339,
-    };
-    let value = path(&Some(config.value_field.clone()), "value_field")?;
-    let mut fields = BTreeMap::from([("value".to_owned(), value)]);
-    if matches!(config.key_source, FieldOrKafka::Field) {
-        fields.insert("key".to_owned(), path(&config.key_field, "key_field")?);
-    }
-    let max_out_of_orderness = Duration::from_millis(config.out_of_orderness_ms);
-    Ok(Source {
-        topic: "events".to_owned(),
-        timestamp: Timestamp { from, unit, naive_is_utc: config.naive_policy == NaivePolicy::Utc },
-        strategy: WatermarkStrategy::BoundedOutOfOrderness { max_out_of_orderness },
-        marker: None,
-        idle_timeout: config.idle_timeout_ms.map(Duration::from_millis),
-        fields,
-        start: Start::Earliest,
-        on_missing: OnMissing::Stop,
-    })
-}
-
-fn key(config: &Config) -> Key {
-    let from = match config.key_source {
-        FieldOrKafka::Field => KeyFrom::Fields(vec!["key".to_owned()]),
-        FieldOrKafka::Kafka => KeyFrom::Message,
-    };
-    Key { from, partial: false }
-}
-
-fn aggregates(config: &Config) -> Vec<Aggregate> {
-    let value_type = match config.value_type {
-        case_file::ValueType::I64 => ValueType::Integer,
-        case_file::ValueType::F64 => ValueType::Number,
-    };
-    let aggregate = |name: &str, function, field: Option<&str>| Aggregate {
-        name: name.to_owned(),
-        function,
-        field: field.map(str::to_owned),
-        value_type,
-        missing: Missing::Refuse,
-    };
-    vec![
-        aggregate("count", AggregateFunction::Count, None),
-        aggregate("sum", AggregateFunction::Sum, Some("value")),
-    ]
-}
-
-fn settings(
-    config: &Config,
-    source: &Source,
-    aggregates: &[Aggregate],
-    sharding: Sharding,
-) -> Result<SubtaskSettings, String> {
-    let size = Duration::from_millis(config.window_ms);
-    Ok(SubtaskSettings {
-        topics: vec![TopicSettings {
-            strategy: source.strategy.clone(),
-            idle_timeout: source.idle_timeout,
-        }],
-        window: WindowSettings {
-            windows: TumblingWindows::new(size, config.window_offset_ms)
-                .ok_or("window_ms and window_offset_ms do not fit")?,
-            allowed_lateness: Duration::from_millis(config.allowed_lateness_ms),
-            panes: Panes::Accumulating,
-            aggregates: aggregates.iter().map(|aggregate| aggregate.function).collect(),
-        },
-        sharding,
-        all_idle: match config.all_idle {
-            case_file::AllIdle::Hold => AllIdle::Hold,
-            case_file::AllIdle::FlushMax => AllIdle::Flush,
-        },
-    })
 }
 
 /// A key of a result as plain text, for cases that write every key as text.
