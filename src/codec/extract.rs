@@ -91,7 +91,9 @@ impl Extractor {
             .deserialize(&mut deserializer)
             .and_then(|()| deserializer.end());
         match (found.fault, read) {
-            (Some(fault), _) => Err(fault),
+            // Reading ended there; what follows may still show that the text is not JSON at all.
+            (Some(fault), _) => Err(serde_json::from_str::<IgnoredAny>(text)
+                .map_or_else(|error| Refusal::new(Reason::BadJson, error.to_string()), |_| fault)),
             (None, Err(error)) => Err(Refusal::new(Reason::BadJson, error.to_string())),
             (None, Ok(())) => Ok(()),
         }

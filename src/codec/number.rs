@@ -95,7 +95,9 @@ pub(super) fn rfc3339_timestamp(
         return Err(TimestampFault::Invalid("has a date but no time"));
     };
     let offset_seconds = match pieces.to_numeric_offset() {
-        Some(offset) => i128::from(offset.seconds()),
+        // jiff reads hours up to 25.
+        Some(offset) if offset.seconds().abs() < 24 * 3_600 => i128::from(offset.seconds()),
+        Some(_) => return Err(TimestampFault::Invalid("has a UTC offset of a day or more")),
         None if naive_is_utc => 0,
         None => {
             return Err(TimestampFault::Invalid(
@@ -153,6 +155,7 @@ mod tests {
             "2026-02-30T00:00:00Z",
             "2026-03-01",
             "2026-03-01T15:45:59",
+            "2026-03-01T15:45:59+24:00",
             "now",
         ] {
             assert!(ms(refused).is_err(), "{refused}");
