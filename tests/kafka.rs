@@ -6,13 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "kafka/bad_input.rs"]
-mod bad_input;
 #[path = "kafka/flights.rs"]
 mod flights;
-#[path = "kafka/outages.rs"]
-mod outages;
-#[path = "kafka/topics.rs"]
-mod topics;
 
 mod support;

@@ -357,19 +357,22 @@ fn value(raw: &str, value_type: ValueType, path: &FieldPath) -> Result<Value, Re
     let refusal = |reason, what: &str| {
         Refusal::new(reason, format!("field `{path}` {what}: {}", shortened(raw)))
     };
+    let too_large = || refusal(Reason::ValueOutOfRange, "is beyond the range of a float");
     match (number(raw), value_type) {
         (None, _) => Err(refusal(Reason::ValueType, "is no number")),
         (Some(Number::Float(_)), ValueType::Integer) => {
             Err(refusal(Reason::ValueType, "is no integer"))
         }
-        (Some(Number::Float(float)), ValueType::Number) => Value::float(float)
-            .ok_or_else(|| refusal(Reason::ValueOutOfRange, "is beyond the range of a float")),
-        (Some(Number::Integer(integer)), _) if i64::try_from(integer).is_ok() => {
-            i64::try_from(integer)
-                .map(Value::Integer)
-                .map_err(|_| refusal(Reason::ValueOutOfRange, ""))
+        (Some(Number::Float(float)), ValueType::Number | ValueType::Float) => {
+            Value::float(float).ok_or_else(too_large)
         }
-        (Some(Number::Integer(_) | Number::Huge), _) => {
+        (Some(Number::Integer(_) | Number::Huge), ValueType::Float) => {
+            raw.parse().ok().and_then(Value::float).ok_or_else(too_large)
+        }
+        (Some(Number::Integer(integer)), _) => i64::try_from(integer)
+            .map(Value::Integer)
+            .map_err(|_| refusal(Reason::ValueOutOfRange, "is an integer beyond 64 bits")),
+        (Some(Number::Huge), _) => {
             Err(refusal(Reason::ValueOutOfRange, "is an integer beyond 64 bits"))
         }
     }

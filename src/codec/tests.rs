@@ -129,6 +129,27 @@ fn each_kind_of_bad_input_has_its_reason() {
 }
 
 #[test]
+fn a_float_aggregate_takes_integers_of_any_length() {
+    let mut wanted = aggregate("v", AggregateFunction::Sum, Some("v"));
+    wanted.value_type = ValueType::Float;
+    let guard = Guard { max_future: None, min_timestamp: None };
+    let mut decoder = Decoder::new(&source(), &fields(&["k"]), &[wanted], guard);
+    let mut ask = |value: &str| {
+        let payload = format!(r#"{{"k":1,"ts":1,"v":{value}}}"#);
+        let record = RawRecord { payload: Some(payload.as_bytes()), ..RawRecord::default() };
+        match decoder.decode(record, WALL) {
+            Ok(Decoded::Event(event)) => Ok(event.values[0]),
+            Ok(Decoded::Tombstone) => panic!("it has a payload"),
+            Err(refusal) => Err(refusal.reason),
+        }
+    };
+    assert_eq!(ask("7"), Ok(Some(Value::Float(7.0))));
+    assert_eq!(ask("-100000000000000000000"), Ok(Some(Value::Float(-1e20))));
+    assert_eq!(ask(&"9".repeat(400)), Err(Reason::ValueOutOfRange));
+    assert_eq!(ask("\"7\""), Err(Reason::ValueType));
+}
+
+#[test]
 fn details_name_the_field_and_the_likely_unit() {
     let detail = |payload: &str| read(payload.as_bytes()).unwrap_err().1;
     assert!(detail(r#"{"k":"a","ts":1800000000,"v":1}"#).contains("`unit = \"s\"`"));

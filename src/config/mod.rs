@@ -214,6 +214,8 @@ pub enum ValueType {
     Number,
     /// Integers only; anything else makes the record a dead letter.
     Integer,
+    /// Every number as a 64-bit float, integers of any length included.
+    Float,
 }
 
 /// What a record without the aggregate's field means.

@@ -14,7 +14,7 @@ use super::admin::ConnectError;
 use super::rebalance::ConsumerEvents;
 use super::sink::Deliveries;
 use crate::clock::Clock;
-use crate::config::{Config, Guarantee};
+use crate::config::{Config, Guarantee, Properties};
 use crate::event_time::PartitionId;
 
 /// Makes the clients of one subtask.
@@ -31,60 +31,48 @@ impl Clients {
     pub(super) fn new(config: &Config, subtask: u16, on_error: OnError) -> Self {
         let kafka = &config.kafka;
         let transactional_id = format!("{}-{}-{subtask}", kafka.group_id, kafka.instance_id);
-        let mut common = ClientConfig::new();
-        common.set("bootstrap.servers", &kafka.bootstrap_servers);
-        common.set("client.id", format!("tidegate-{}-{subtask}", kafka.instance_id));
-        common.set("reconnect.backoff.max.ms", "5000");
-        for (name, value) in kafka.properties.iter() {
-            common.set(name, value);
-        }
-
-        let mut consumer = common.clone();
-        let consumer_defaults = [
-            ("group.id", kafka.group_id.as_str()),
-            ("enable.auto.commit", "false"),
-            ("enable.auto.offset.store", "false"),
-            ("auto.offset.reset", "error"),
-            ("isolation.level", "read_committed"),
-            ("statistics.interval.ms", "1000"),
-            ("topic.metadata.refresh.interval.ms", "10000"),
-            // The default of 1 s starves a consumer that catches up.
-            ("fetch.queue.backoff.ms", "10"),
-            ("queued.max.messages.kbytes", "32768"),
-        ];
-        for (name, value) in consumer_defaults {
-            consumer.set(name, value);
-        }
-        // The newer group protocol has these on the broker and refuses them here.
+        let ours = |defaults: &[(&str, &str)], own: &[&Properties], fixed: &[(&str, &str)]| {
+            let mut client = ClientConfig::new();
+            client.set("bootstrap.servers", &kafka.bootstrap_servers);
+            client.set("client.id", format!("tidegate-{}-{subtask}", kafka.instance_id));
+            client.set("reconnect.backoff.max.ms", "5000");
+            let own = own.iter().flat_map(|properties| properties.iter());
+            // What people set wins over what was measured, and what the guarantees depend on wins over both.
+            for (name, value) in defaults.iter().copied().chain(own).chain(fixed.iter().copied()) {
+                client.set(name, value);
+            }
+            client
+        };
         let property =
             |name: &str| kafka.consumer_properties.get(name).or_else(|| kafka.properties.get(name));
-        if property("group.protocol")
-            .is_none_or(|protocol| !protocol.eq_ignore_ascii_case("consumer"))
-        {
-            consumer.set("partition.assignment.strategy", "cooperative-sticky");
-            consumer.set("session.timeout.ms", "10000");
-        }
-        for (name, value) in kafka.consumer_properties.iter() {
-            consumer.set(name, value);
-        }
-
-        let mut producer = common.clone();
-        producer.set("enable.idempotence", "true");
-        producer.set("partitioner", "murmur2_random");
-        producer.set("linger.ms", "5");
-        producer.set("compression.type", "lz4");
-        // A transaction's first request waits this long behind another one; the default of 100 ms is most of a commit.
-        producer.set("retry.backoff.ms", "5");
-        if config.delivery.guarantee == Guarantee::ExactlyOnce {
-            producer.set("transactional.id", &transactional_id);
-            producer.set(
-                "transaction.timeout.ms",
-                config.delivery.transaction_timeout.as_millis().to_string(),
-            );
-        }
-        for (name, value) in kafka.producer_properties.iter() {
-            producer.set(name, value);
-        }
+        let newer_protocol = property("group.protocol")
+            .is_some_and(|protocol| protocol.eq_ignore_ascii_case("consumer"));
+        // The newer group protocol has these on the broker and refuses them here.
+        let group: &[_] = if newer_protocol { &[] } else { &CLASSIC_GROUP };
+        let consumer = ours(
+            &[&CONSUMER[..], group].concat(),
+            &[&kafka.properties, &kafka.consumer_properties],
+            &[
+                ("group.id", &kafka.group_id),
+                ("enable.auto.commit", "false"),
+                ("enable.auto.offset.store", "false"),
+                ("auto.offset.reset", "error"),
+                ("isolation.level", "read_committed"),
+                ("statistics.interval.ms", "1000"),
+            ],
+        );
+        let timeout = config.delivery.transaction_timeout.as_millis().to_string();
+        let transactional =
+            [("transactional.id", transactional_id.as_str()), ("transaction.timeout.ms", &timeout)];
+        let transactional: &[_] =
+            if config.delivery.guarantee == Guarantee::ExactlyOnce { &transactional } else { &[] };
+        let producer = ours(
+            &PRODUCER,
+            &[&kafka.properties, &kafka.producer_properties],
+            &[&[("enable.idempotence", "true"), ("partitioner", "murmur2_random")], transactional]
+                .concat(),
+        );
+        let common = ours(&[], &[&kafka.properties], &[]);
         Self { common, consumer, producer, transactional_id, on_error }
     }
 
@@ -144,6 +132,26 @@ impl TopicNumbers {
         Some(PartitionId { topic: u16::try_from(place).ok()?, partition })
     }
 }
+
+/// Consumer settings that were measured.
+const CONSUMER: [(&str, &str); 3] = [
+    ("topic.metadata.refresh.interval.ms", "10000"),
+    // The default of 1 s starves a consumer that catches up.
+    ("fetch.queue.backoff.ms", "10"),
+    ("queued.max.messages.kbytes", "32768"),
+];
+
+/// Settings of the classic group protocol.
+const CLASSIC_GROUP: [(&str, &str); 2] =
+    [("partition.assignment.strategy", "cooperative-sticky"), ("session.timeout.ms", "10000")];
+
+/// Producer settings that were measured.
+const PRODUCER: [(&str, &str); 3] = [
+    ("linger.ms", "5"),
+    ("compression.type", "lz4"),
+    // A transaction's first request waits this long behind another one; the default of 100 ms is most of a commit.
+    ("retry.backoff.ms", "5"),
+];
 
 /// How long a request to the brokers may take before the loop looks around again.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

@@ -64,7 +64,7 @@ pub(crate) fn key(config: &Config) -> Key {
 pub(crate) fn aggregates(config: &Config) -> Vec<Aggregate> {
     let value_type = match config.value_type {
         case_file::ValueType::I64 => ValueType::Integer,
-        case_file::ValueType::F64 => ValueType::Number,
+        case_file::ValueType::F64 => ValueType::Float,
     };
     let aggregate = |name: &str, function, field: Option<&str>| Aggregate {
         name: name.to_owned(),

@@ -139,18 +139,17 @@ impl Tidegate {
         assert!(status.success());
     }
 
-    /// Waits for its end.
+    /// Waits for its end. Its log ends when it does.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                self.seen.extend(self.lines.iter());
-                return status;
-            }
-            if let Ok(line) = self.lines.recv_timeout(POLL) {
-                self.seen.push(line);
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => self.seen.push(line),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("the service did not end:\n{}", self.log());
+                }
             }
         }
-        panic!("the service did not end:\n{}", self.log());
     }
 
     /// Stops it cleanly and checks that it said so.

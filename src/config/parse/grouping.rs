@@ -190,8 +190,8 @@ const FUNCTIONS: [(&str, AggregateFunction); 5] = [
     ("avg", AggregateFunction::Avg),
 ];
 
-const VALUE_TYPES: [(&str, ValueType); 2] =
-    [("number", ValueType::Number), ("integer", ValueType::Integer)];
+const VALUE_TYPES: [(&str, ValueType); 3] =
+    [("number", ValueType::Number), ("integer", ValueType::Integer), ("float", ValueType::Float)];
 
 const MISSING: [(&str, Missing); 2] = [("refuse", Missing::Refuse), ("skip", Missing::Skip)];
 
