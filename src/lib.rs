@@ -9,3 +9,5 @@ pub mod clock;
 pub mod insight;
 
 pub mod config;
+
+pub mod generator;
