@@ -11,3 +11,5 @@ pub mod insight;
 pub mod config;
 
 pub mod generator;
+
+pub mod kafka;

@@ -1,0 +1,5 @@
+//! The only folder that knows rdkafka.
+
+pub mod embedded;
+
+pub mod load;
