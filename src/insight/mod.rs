@@ -3,6 +3,9 @@
 //! The pipeline writes both and nothing else looks into it. The [`Snapshot`] is replaced at each emit tick behind a
 //! [`Watch`]; the [`Tally`] is added to the metrics when a transaction has committed.
 
+mod sentence;
+pub mod words;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +14,8 @@ use crate::codec::Reason;
 use crate::event_time::{
     EventTime, LateCause, MonotonicTime, PartitionId, TimeWindow, Timing, WatermarkStatus,
 };
+
+pub use sentence::sentence;
 
 /// Where the subtask stands, as of its last emit tick.
 #[derive(Clone, Debug, Default)]
