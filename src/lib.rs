@@ -13,3 +13,5 @@ pub mod config;
 pub mod generator;
 
 pub mod kafka;
+
+pub mod cli;

@@ -15,6 +15,14 @@ pub fn time(time: EventTime, wall: EventTime) -> String {
     }
 }
 
+/// As [`time`], but a time without its date or a date without its time: ten columns for any year of four digits.
+pub fn short_time(time: EventTime, wall: EventTime) -> String {
+    match jiff::Timestamp::from_millisecond(time.0) {
+        Ok(timestamp) if !is_near(time, wall) => timestamp.strftime("%Y-%m-%d").to_string(),
+        Ok(_) | Err(_) => self::time(time, wall),
+    }
+}
+
 /// A window's bounds, to the second, or to the millisecond if they are not whole seconds.
 pub fn window(window: TimeWindow, wall: EventTime) -> String {
     let bound = |time: EventTime, with_date: bool| {
@@ -104,6 +112,8 @@ mod tests {
         assert_eq!(time(EventTime(0), NOON), "1970-01-01 00:00:00.0");
         assert_eq!(time(EventTime(-1), NOON), "1969-12-31 23:59:59.9");
         assert_eq!(time(EventTime::MAX, NOON), "9223372036854775807 ms");
+        assert_eq!(short_time(NOON, NOON), "12:00:00.0");
+        assert_eq!(short_time(EventTime(0), NOON), "1970-01-01");
     }
 
     #[test]
