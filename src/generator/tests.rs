@@ -8,7 +8,11 @@ use crate::config::{
     Aggregate, Guard, Key, KeyFrom, Missing, OnMissing, Source, Start, Timestamp, TimestampFrom,
     TimestampUnit, ValueType,
 };
-use crate::event_time::{AggregateFunction, WatermarkStrategy};
+use crate::event_time::{
+    AggregateFunction, AllIdle, Disposition, Event, LateCause, MonotonicTime, Now, Panes,
+    PartitionId, Sharding, Subtask, SubtaskSettings, TopicSettings, TumblingWindows, Value,
+    WatermarkStrategy, WindowSettings,
+};
 
 const START: EventTime = EventTime(1_800_000_000_000);
 
@@ -172,6 +176,70 @@ fn the_service_decodes_what_is_right_and_refuses_what_is_broken() {
         assert!((165..195).contains(&(bytes / records.len())), "{}", bytes / records.len());
     }
 }
+
+#[test]
+fn with_a_bound_of_the_disorder_what_is_made_late_is_late_and_nothing_else() {
+    let settings = GeneratorSettings { late_share: 0.02, ..settings() };
+    let mut subtask = subtask(&settings);
+    let mut emit_at = START;
+    let (mut late, mut missed, mut after_idle) = (0, 0, 0);
+    for record in records(settings, Duration::from_mins(10)) {
+        while emit_at <= record.due {
+            let monotonic = MonotonicTime(START.behind(emit_at));
+            subtask.run_idle_clocks(TICK);
+            subtask.on_periodic_emit(Now { monotonic, wall: emit_at });
+            while subtask.poll_output().is_some() {}
+            emit_at = emit_at + TICK;
+        }
+        let (Kind::Ordinary | Kind::Delayed | Kind::Late, Some(shop)) = (record.kind, &record.key)
+        else {
+            continue;
+        };
+        let id = PartitionId { topic: 0, partition: record.partition };
+        let event = Event::new(record.event_time, shop.as_bytes(), &[Some(Value::Integer(1))]);
+        let disposition = subtask.on_event(id, &event);
+        while subtask.poll_output().is_some() {}
+        match (record.kind, disposition) {
+            (Kind::Late, Disposition::Late(_)) => late += 1,
+            (Kind::Late, Disposition::Windowed) => missed += 1,
+            (Kind::Delayed, Disposition::Late(lateness)) => {
+                assert_eq!(lateness.cause, LateCause::AfterIdle);
+                after_idle += 1;
+            }
+            (_, Disposition::Windowed) => {}
+            (kind, disposition) => panic!("{kind:?}: {disposition:?}"),
+        }
+    }
+    // While the silent partition holds the watermark until it is idle, windows wait for late records.
+    assert!(late > 5 * missed, "{late} {missed}");
+    assert!(missed > 0);
+    assert!(after_idle >= 20, "{after_idle}");
+}
+
+fn subtask(settings: &GeneratorSettings) -> Subtask {
+    let mut subtask = Subtask::new(SubtaskSettings {
+        topics: vec![TopicSettings {
+            strategy: WatermarkStrategy::BoundedOutOfOrderness {
+                max_out_of_orderness: settings.disorder,
+            },
+            idle_timeout: Some(Duration::from_secs(10)),
+        }],
+        window: WindowSettings {
+            windows: TumblingWindows::new(settings.late_by, 0).unwrap(),
+            allowed_lateness: Duration::ZERO,
+            panes: Panes::Accumulating,
+            aggregates: vec![AggregateFunction::Count],
+        },
+        sharding: Sharding::OneForAll,
+        all_idle: AllIdle::Hold,
+    });
+    for partition in 0..i32::try_from(settings.partitions).unwrap() {
+        subtask.assign(PartitionId { topic: 0, partition }, None);
+    }
+    subtask
+}
+
+const TICK: Duration = Duration::from_millis(200);
 
 fn reason(flaw: Flaw) -> Reason {
     match flaw {

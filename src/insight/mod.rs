@@ -90,6 +90,14 @@ pub struct PartitionSnapshot {
     pub end_offset: Option<i64>,
 }
 
+impl PartitionSnapshot {
+    /// Whether its silence is worth a word: it is caught up, and its newest event is some seconds old or there is none.
+    pub fn is_silent(&self, wall: EventTime) -> bool {
+        const A_WHILE: Duration = Duration::from_secs(2);
+        self.caught_up && self.max_event_time.is_none_or(|newest| newest.behind(wall) > A_WHILE)
+    }
+}
+
 /// A window that fired, over all its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FiredWindow {

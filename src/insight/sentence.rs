@@ -108,7 +108,7 @@ fn causes(partition: &PartitionSnapshot, wall: EventTime) -> Vec<String> {
             (Some(_), _) => {}
         }
     }
-    if partition.status == WatermarkStatus::Active && partition.caught_up {
+    if partition.status == WatermarkStatus::Active && partition.is_silent(wall) {
         causes.push(match partition.idle_in {
             Some(left) => format!("idle in {} if nothing comes", words::countdown(left)),
             None => "never idle, since it has no idle timeout".to_owned(),
@@ -228,6 +228,15 @@ mod tests {
     }
 
     #[test]
+    fn a_holder_that_is_as_far_as_it_can_be() {
+        check(
+            &snapshot(vec![partition(0, 2_300), partition(7, 2_800)]),
+            "Watermark 12:03:43.2, 2.8 s behind now, held back by orders/7 (newest event 0.8 s ago, \
+             bound 2.0 s)",
+        );
+    }
+
+    #[test]
     fn a_holder_with_records_to_read() {
         let behind = PartitionSnapshot {
             end_offset: Some(3_708),
@@ -281,7 +290,7 @@ mod tests {
         check(
             &snapshot(vec![ahead]),
             "Watermark 12:03:47.2, 1.2 s ahead of now, held back by orders/7 (newest event 3.2 s ahead \
-             of now, bound 2.0 s, idle in 29 s if nothing comes)",
+             of now, bound 2.0 s)",
         );
     }
 

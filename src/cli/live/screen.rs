@@ -121,14 +121,11 @@ fn partition_row(
     Line::styled(text, style)
 }
 
-/// The status in words; of a caught-up partition that has been silent for a while also when it will be idle.
+/// The status in words; of a silent partition when it will be idle.
 pub(super) fn status(partition: &PartitionSnapshot, wall: EventTime) -> String {
-    const A_WHILE: std::time::Duration = std::time::Duration::from_secs(2);
-    let silent = partition.caught_up
-        && partition.max_event_time.is_none_or(|newest| newest.behind(wall) > A_WHILE);
     match (partition.status, partition.idle_in) {
         (WatermarkStatus::Idle, _) => "idle".to_owned(),
-        (WatermarkStatus::Active, Some(left)) if silent => {
+        (WatermarkStatus::Active, Some(left)) if partition.is_silent(wall) => {
             format!("idle in {}", words::countdown(left))
         }
         (WatermarkStatus::Active, _) if partition.max_event_time.is_none() => {

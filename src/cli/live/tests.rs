@@ -184,8 +184,8 @@ fn one_partition_leaves_its_room_to_the_windows() {
         &screen(&many(1), 100, 18),
         "
 tidegate demo                                                                         12:03:46.0 UTC
-Watermark 12:03:44.0, 2.0 s behind now, held back by orders/0 (newest event 0.0 s ago, bound 2.0 s,
-idle in 10 s if nothing comes)
+Watermark 12:03:44.0, 2.0 s behind now, held back by orders/0 (newest event 0.0 s ago, bound 2.0 s)
+
 
   PARTITION                        NEWEST     WATERMARK  BEHIND      POSITION/END  STATUS
 > orders/0                         12:03:46.0 12:03:44.0 2.0 s       12044/12044   active
@@ -295,7 +295,7 @@ The broker is a mock: it does not isolate transactions and keeps nothing.
 12:03:46.0 orders/1 was assigned
 12:03:46.0 window 12:03:10 - 12:03:20 fired: 24 panes, 2.3 s after its end
 12:03:46.0 Watermark 12:03:43.3, 2.7 s behind now, held back by orders/1 (newest event 0.7 s ago, \
-bound 2.0 s, idle in 10 s if nothing comes)
+bound 2.0 s)
 12:03:46.4 orders/1 is idle and holds nobody back
 12:03:46.4 window 12:03:10 - 12:03:20 fired again: 24 panes, 2 late updates, 2.3 s after its end
 12:03:46.4 window 12:03:20 - 12:03:30 fired: 1,024 panes, 2.3 s after its end
