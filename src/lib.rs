@@ -40,6 +40,9 @@ pub mod service;
 /// What the service is told.
 pub mod config;
 
+/// Records that look like a real topic's, faults included.
+pub mod generator;
+
 /// The log.
 pub mod log;
 

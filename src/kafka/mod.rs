@@ -5,10 +5,13 @@
 
 mod admin;
 mod client;
+pub mod embedded;
+pub mod load;
 mod rebalance;
 mod sink;
 mod source;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use admin::ConnectError;
@@ -23,6 +26,15 @@ use crate::pipeline::Time;
 /// Told the code of each error that the client reports, and whether it ends the client.
 pub type OnError = Arc<dyn Fn(&str, bool) + Send + Sync>;
 
+/// What kind of cluster it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cluster {
+    /// Kafka.
+    Brokers,
+    /// The broker of the demo, which answers no admin calls and has its topics from the start.
+    Embedded,
+}
+
 /// The version of the Kafka client library.
 pub fn librdkafka_version() -> String {
     rdkafka::util::get_rdkafka_version().1
@@ -35,6 +47,7 @@ pub fn librdkafka_version() -> String {
 /// `Ok(None)` if the service was asked to stop before the brokers answered.
 pub fn connect(
     config: &Config,
+    cluster: Cluster,
     clock: Clock,
     subtask: u16,
     time: &impl Time,
@@ -46,8 +59,12 @@ pub fn connect(
     let Some(()) = admin::wait_for_topics(config, &clients, &consumer, time)? else {
         return Ok(None);
     };
+    let limits = match cluster {
+        Cluster::Brokers => admin::limits(&clients, &admin::output_topics(config))?,
+        Cluster::Embedded => BTreeMap::new(),
+    };
     let source = KafkaSource::new(config, Arc::clone(&consumer), topics, clock);
-    let Some(sink) = KafkaSink::new(config, clients, consumer, clock, time)? else {
+    let Some(sink) = KafkaSink::new(config, clients, consumer, limits, clock, time)? else {
         return Ok(None);
     };
     source.subscribe()?;

@@ -98,17 +98,17 @@ impl ProducerContext for Deliveries {
 }
 
 impl KafkaSink {
-    /// Reads what the output topics take, and ends what a predecessor left open. `Ok(None)` if the service was asked
+    /// Ends what a predecessor left open. `Ok(None)` if the service was asked
     /// to stop before the brokers answered.
     pub(super) fn new(
         config: &Config,
         clients: Clients,
         consumer: Arc<BaseConsumer<ConsumerEvents>>,
+        limits: BTreeMap<OutputTopic, TopicLimits>,
         clock: Clock,
         time: &impl Time,
     ) -> Result<Option<Self>, ConnectError> {
         let topics = admin::output_topics(config);
-        let limits = admin::limits(&clients, &topics)?;
         let producer = clients.producer(least(&limits))?;
         let mut sink = Self {
             producer,

@@ -10,6 +10,9 @@ use crate::support::process::Tidegate;
 const FLIGHTS: &[u8] = include_bytes!("../data/flights-2013-01.jsonl.gz");
 const HOURLY: &str = include_str!("../data/flights-2013-01-hourly.csv");
 
+/// Payloads by partition and offset.
+type ByPlace = BTreeMap<(i32, i64), Vec<u8>>;
+
 /// What the README's walk-through configures, with another bound.
 fn config(cluster: &Cluster, prefix: &str, max_out_of_orderness: &str) -> String {
     format!(
@@ -71,7 +74,7 @@ fn flights() -> Vec<Record> {
 }
 
 /// The records by the place they get in their topic.
-fn by_place(records: &[Record]) -> BTreeMap<(i32, i64), Vec<u8>> {
+fn by_place(records: &[Record]) -> ByPlace {
     let mut next = BTreeMap::new();
     let mut place = |partition| {
         let next: &mut i64 = next.entry(partition).or_default();
@@ -144,11 +147,7 @@ fn with_a_bound_of_a_day_the_results_are_the_reference_row_for_row() {
 
 /// Reads the month as it comes in, day by day, with an emission after every record, while the empty partitions are
 /// idle. At the end a record far ahead in each partition closes the last windows.
-fn read_live(
-    cluster: &Cluster,
-    prefix: &str,
-    bound: &str,
-) -> (BTreeMap<(i32, i64), Vec<u8>>, i64, Vec<Record>) {
+fn read_live(cluster: &Cluster, prefix: &str, bound: &str) -> (ByPlace, i64, Vec<Record>) {
     const RECORDS_A_DAY: usize = 871;
     let topic = format!("{prefix}-in");
     cluster.create(&topic, 6, &[]);
@@ -173,11 +172,8 @@ fn read_live(
     for day in records.chunks(RECORDS_A_DAY).chain([&closing[..]]) {
         feed(&mut service, day);
     }
-    assert_eq!(
-        service.metric_sum("tidegate_partition_idle", ""),
-        3.0,
-        "the empty partitions are idle"
-    );
+    let idle = service.metric_sum("tidegate_partition_idle", "");
+    assert!((2.9..3.1).contains(&idle), "the empty partitions are idle: {idle}");
     service.stop();
     let input = by_place(&records);
     let in_panes = last_panes(cluster, prefix).values().map(|[count, ..]| count).sum();
@@ -208,7 +204,6 @@ fn with_a_bound_of_half_an_hour_every_flight_is_in_exactly_one_place() {
     assert_eq!(dead.len(), 521);
     assert_eq!(usize::try_from(in_panes).unwrap() + late.len() + dead.len(), 27_004);
     assert_eq!(input.len(), 27_004);
-    println!("bound 30 min: {in_panes} in panes, {} late, {} dead letters", late.len(), dead.len());
 }
 
 /// The order of departure, in one partition, judged after every record: what the README's walk-through shows.
@@ -236,7 +231,7 @@ fn place_of(record: &Record) -> (i32, i64) {
     (i32::try_from(number("tidegate.partition")).unwrap(), number("tidegate.offset"))
 }
 
-fn origin_of(record: &Record, input: &BTreeMap<(i32, i64), Vec<u8>>) -> Option<Vec<u8>> {
+fn origin_of(record: &Record, input: &ByPlace) -> Option<Vec<u8>> {
     input.get(&place_of(record)).cloned()
 }
 

@@ -146,8 +146,13 @@ impl Cluster {
             .create()
             .unwrap();
         let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).unwrap();
-        let partitions =
-            metadata.topics().first().unwrap().partitions().iter().map(|partition| partition.id());
+        let partitions = metadata
+            .topics()
+            .first()
+            .unwrap()
+            .partitions()
+            .iter()
+            .map(rdkafka::metadata::MetadataPartition::id);
         let mut list = TopicPartitionList::new();
         let mut ends = std::collections::BTreeMap::new();
         for partition in partitions {
