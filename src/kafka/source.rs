@@ -363,7 +363,8 @@ impl Source for KafkaSource {
         }
         for (id, held) in &mut progress {
             if let Some(seen) = statistics.get(id) {
-                held.end_offset = Some(seen.end_offset);
+                // The statistics may be a second old.
+                held.end_offset = Some(seen.end_offset.max(held.position));
                 held.caught_up =
                     seen.stable && seen.leader_answers && held.position >= seen.end_offset;
             }
