@@ -89,7 +89,9 @@ mod tests {
 
     fn sum(values: &[f64]) -> f64 {
         let mut sum = ExactSum::default();
-        values.iter().for_each(|value| sum.add(*value));
+        for value in values {
+            sum.add(*value);
+        }
         sum.plus_integer(0)
     }
 
