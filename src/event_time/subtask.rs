@@ -298,7 +298,8 @@ struct Partition {
 
 #[derive(Debug)]
 enum Pending {
-    LatePane(usize, PaneAt),
+    /// With the clock that the record was judged by, which the same record may since have moved.
+    LatePane(usize, PaneAt, Watermark),
     DuePanes(usize),
     WatermarkAdvanced(Watermark),
     StatusChanged(PartitionId, WatermarkStatus),
@@ -414,7 +415,7 @@ impl Subtask {
             Disposition::Late(Lateness { window, watermark: clock, cause })
         } else {
             if let Some(pane) = shard.operator.add(event, window, clock, &self.settings.window) {
-                self.pending.push_back(Pending::LatePane(partition.shard, pane));
+                self.pending.push_back(Pending::LatePane(partition.shard, pane, clock));
             }
             let change = window.max_timestamp();
             self.next_change = Some(self.next_change.map_or(change, |next| next.min(change)));
@@ -521,7 +522,7 @@ impl Subtask {
     pub fn poll_output(&mut self) -> Option<Output<'_>> {
         loop {
             let place = match self.pending.front()? {
-                Pending::LatePane(place, _) | Pending::DuePanes(place) => *place,
+                Pending::LatePane(place, ..) | Pending::DuePanes(place) => *place,
                 Pending::WatermarkAdvanced(watermark) => {
                     let watermark = *watermark;
                     self.pending.pop_front();
@@ -533,8 +534,8 @@ impl Subtask {
                     return Some(Output::StatusChanged(id, status));
                 }
             };
-            if let Some(at) = self.next_pane(place) {
-                return self.pane(place, at);
+            if let Some((at, clock)) = self.next_pane(place) {
+                return self.pane(place, at, clock);
             }
         }
     }
@@ -714,19 +715,18 @@ impl Subtask {
         }
     }
 
-    /// Where the next pane stands; takes the entry off the queue once it has no more.
-    fn next_pane(&mut self, place: usize) -> Option<PaneAt> {
-        let clock = self.clock_of(place);
-        let front = self.pending.front();
-        if let Some(Pending::LatePane(_, at)) = front {
-            let at = *at;
+    /// Where the next pane stands, and the clock it fires at; takes the entry off the queue once it has no more.
+    fn next_pane(&mut self, place: usize) -> Option<(PaneAt, Watermark)> {
+        if let Some(Pending::LatePane(_, at, clock)) = self.pending.front() {
+            let late = (*at, *clock);
             self.pending.pop_front();
-            return Some(at);
+            return Some(late);
         }
+        let clock = self.clock_of(place);
         let settings = &self.settings.window;
         if let Some(Some(shard)) = self.shards.get_mut(place) {
             if let Some(at) = shard.operator.next_due(clock, settings) {
-                return Some(at);
+                return Some((at, clock));
             }
             shard.operator.free(clock, settings);
             let next = shard.operator.next_change(clock, settings);
@@ -736,8 +736,7 @@ impl Subtask {
         None
     }
 
-    fn pane(&mut self, place: usize, at: PaneAt) -> Option<Output<'_>> {
-        let watermark = self.clock_of(place);
+    fn pane(&mut self, place: usize, at: PaneAt, watermark: Watermark) -> Option<Output<'_>> {
         let shard = self.shards.get_mut(place)?.as_mut()?;
         let id = shard.id;
         let fired = shard.operator.fire(at, &self.settings.window)?;
