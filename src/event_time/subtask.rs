@@ -694,11 +694,14 @@ impl Subtask {
             return;
         };
         let before = self.watermark;
+        // While outputs wait, `next_change` is not yet renewed after the change before.
+        let due = candidate > before
+            && (!self.pending.is_empty()
+                || self.next_change.is_some_and(|next| next <= candidate.0));
         if candidate > before {
             self.watermark = candidate;
             self.pending.push_back(Pending::WatermarkAdvanced(candidate));
         }
-        let due = candidate > before && self.next_change.is_some_and(|next| next <= candidate.0);
         if due {
             self.next_change = None;
         }
