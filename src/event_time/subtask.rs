@@ -275,6 +275,8 @@ pub struct Subtask {
     watermark: Watermark,
     /// No shard that follows the watermark has anything to fire or free below this time.
     next_change: Option<EventTime>,
+    /// Whether any shard may have a clock of its own, so that a combine has to look at all of them.
+    own_clocks: bool,
     /// How far the idle clocks have run.
     idle_clock: Duration,
     /// When all partitions were first found idle, while they are.
@@ -316,6 +318,7 @@ impl Subtask {
             shards: Vec::new(),
             watermark: Watermark::NONE,
             next_change: None,
+            own_clocks: false,
             idle_clock: Duration::ZERO,
             all_idle_since: None,
             pending: VecDeque::new(),
@@ -504,6 +507,7 @@ impl Subtask {
             let Some(target) = shard.operator.last_not_due(clock).map(Watermark) else { continue };
             shard.operator.advance(clock, target, &self.settings.window);
             shard.own_clock = Some(target);
+            self.own_clocks = true;
             greatest = greatest.max(target);
             self.pending.push_back(Pending::DuePanes(place));
         }
@@ -624,6 +628,7 @@ impl Subtask {
             return place;
         }
         let owes = brought.is_some();
+        self.own_clocks |= owes;
         let mut shard = brought.unwrap_or_else(|| Shard::following(id));
         shard.id = id;
         if owes {
@@ -704,15 +709,22 @@ impl Subtask {
         }
         if due {
             self.next_change = None;
+        } else if !self.own_clocks {
+            return;
         }
+        self.own_clocks = false;
         for (place, shard) in self.shards.iter_mut().enumerate() {
             let Some(shard) = shard else { continue };
             let from = match shard.own_clock {
                 None if due => before,
                 Some(own) if own < candidate => own,
-                _ => continue,
+                other => {
+                    self.own_clocks |= other.is_some();
+                    continue;
+                }
             };
             shard.own_clock = (candidate < self.watermark).then_some(candidate);
+            self.own_clocks |= shard.own_clock.is_some();
             shard.operator.advance(from, candidate, &self.settings.window);
             self.pending.push_back(Pending::DuePanes(place));
         }
