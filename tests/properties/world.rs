@@ -11,7 +11,7 @@ use tidegate::event_time::{
     WatermarkGenerator, WatermarkOutput, WatermarkStrategy, WindowSettings,
 };
 
-use crate::facts::{Fact, Fired, judged, status_name, take_facts};
+use crate::facts::{Fact, Fired, status_name, take_facts};
 use crate::naive::{
     AdaptiveRules, Follow, Luggage, Naive, PartitionSeen, Record, Rules, WhenAllIdle,
 };
@@ -448,6 +448,23 @@ impl Player {
             assert_eq!(clocks, model.clocks());
             let views: Vec<_> = subtask.partitions().map(|view| seen_of(&view)).collect();
             assert_eq!(views, model.partitions());
+        }
+    }
+}
+
+/// How a record was judged, in words.
+fn judged(disposition: Disposition) -> String {
+    match disposition {
+        Disposition::Windowed => "windowed".to_owned(),
+        Disposition::TimestampOutOfRange => "timestamp out of range".to_owned(),
+        Disposition::NotAssigned => "not assigned".to_owned(),
+        Disposition::Late(lateness) => {
+            format!(
+                "late for {} at {}: {}",
+                lateness.window.start,
+                lateness.watermark.0,
+                lateness.cause.name()
+            )
         }
     }
 }

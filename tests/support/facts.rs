@@ -2,7 +2,7 @@
 #![expect(clippy::panic, reason = "a test may panic")]
 
 use tidegate::event_time::{
-    AggregateValue, Disposition, Output, PartitionId, ShardId, Subtask, WatermarkStatus,
+    AggregateValue, Output, PartitionId, ShardId, Subtask, WatermarkStatus,
 };
 
 /// An output; times are plain milliseconds.
@@ -71,23 +71,6 @@ pub(crate) fn status_name(status: WatermarkStatus) -> WatermarkStatusName {
     match status {
         WatermarkStatus::Active => "active",
         WatermarkStatus::Idle => "idle",
-    }
-}
-
-/// How a record was judged, in words.
-pub(crate) fn judged(disposition: Disposition) -> String {
-    match disposition {
-        Disposition::Windowed => "windowed".to_owned(),
-        Disposition::TimestampOutOfRange => "timestamp out of range".to_owned(),
-        Disposition::NotAssigned => "not assigned".to_owned(),
-        Disposition::Late(lateness) => {
-            format!(
-                "late for {} at {}: {}",
-                lateness.window.start,
-                lateness.watermark.0,
-                lateness.cause.name()
-            )
-        }
     }
 }
 
