@@ -275,6 +275,8 @@ pub struct Subtask {
     watermark: Watermark,
     /// No shard that follows the watermark has anything to fire or free below this time.
     next_change: Option<EventTime>,
+    /// Whether any shard may have a clock of its own, so that a combine has to look at all of them.
+    own_clocks: bool,
     /// How far the idle clocks have run.
     idle_clock: Duration,
     /// When all partitions were first found idle, while they are.
@@ -298,7 +300,8 @@ struct Partition {
 
 #[derive(Debug)]
 enum Pending {
-    LatePane(usize, PaneAt),
+    /// With the clock that the record was judged by, which the same record may since have moved.
+    LatePane(usize, PaneAt, Watermark),
     DuePanes(usize),
     WatermarkAdvanced(Watermark),
     StatusChanged(PartitionId, WatermarkStatus),
@@ -315,6 +318,7 @@ impl Subtask {
             shards: Vec::new(),
             watermark: Watermark::NONE,
             next_change: None,
+            own_clocks: false,
             idle_clock: Duration::ZERO,
             all_idle_since: None,
             pending: VecDeque::new(),
@@ -414,7 +418,7 @@ impl Subtask {
             Disposition::Late(Lateness { window, watermark: clock, cause })
         } else {
             if let Some(pane) = shard.operator.add(event, window, clock, &self.settings.window) {
-                self.pending.push_back(Pending::LatePane(partition.shard, pane));
+                self.pending.push_back(Pending::LatePane(partition.shard, pane, clock));
             }
             let change = window.max_timestamp();
             self.next_change = Some(self.next_change.map_or(change, |next| next.min(change)));
@@ -503,6 +507,7 @@ impl Subtask {
             let Some(target) = shard.operator.last_not_due(clock).map(Watermark) else { continue };
             shard.operator.advance(clock, target, &self.settings.window);
             shard.own_clock = Some(target);
+            self.own_clocks = true;
             greatest = greatest.max(target);
             self.pending.push_back(Pending::DuePanes(place));
         }
@@ -521,7 +526,7 @@ impl Subtask {
     pub fn poll_output(&mut self) -> Option<Output<'_>> {
         loop {
             let place = match self.pending.front()? {
-                Pending::LatePane(place, _) | Pending::DuePanes(place) => *place,
+                Pending::LatePane(place, ..) | Pending::DuePanes(place) => *place,
                 Pending::WatermarkAdvanced(watermark) => {
                     let watermark = *watermark;
                     self.pending.pop_front();
@@ -533,8 +538,8 @@ impl Subtask {
                     return Some(Output::StatusChanged(id, status));
                 }
             };
-            if let Some(at) = self.next_pane(place) {
-                return self.pane(place, at);
+            if let Some((at, clock)) = self.next_pane(place) {
+                return self.pane(place, at, clock);
             }
         }
     }
@@ -628,6 +633,7 @@ impl Subtask {
             return place;
         }
         let owes = brought.is_some();
+        self.own_clocks |= owes;
         let mut shard = brought.unwrap_or_else(|| Shard::following(id));
         shard.id = id;
         if owes {
@@ -698,40 +704,49 @@ impl Subtask {
             return;
         };
         let before = self.watermark;
+        // While outputs wait, `next_change` is not yet renewed after the change before.
+        let due = candidate > before
+            && (!self.pending.is_empty()
+                || self.next_change.is_some_and(|next| next <= candidate.0));
         if candidate > before {
             self.watermark = candidate;
             self.pending.push_back(Pending::WatermarkAdvanced(candidate));
         }
-        let due = candidate > before && self.next_change.is_some_and(|next| next <= candidate.0);
         if due {
             self.next_change = None;
+        } else if !self.own_clocks {
+            return;
         }
+        self.own_clocks = false;
         for (place, shard) in self.shards.iter_mut().enumerate() {
             let Some(shard) = shard else { continue };
             let from = match shard.own_clock {
                 None if due => before,
                 Some(own) if own < candidate => own,
-                _ => continue,
+                other => {
+                    self.own_clocks |= other.is_some();
+                    continue;
+                }
             };
             shard.own_clock = (candidate < self.watermark).then_some(candidate);
+            self.own_clocks |= shard.own_clock.is_some();
             shard.operator.advance(from, candidate, &self.settings.window);
             self.pending.push_back(Pending::DuePanes(place));
         }
     }
 
-    /// Where the next pane stands; takes the entry off the queue once it has no more.
-    fn next_pane(&mut self, place: usize) -> Option<PaneAt> {
-        let clock = self.clock_of(place);
-        let front = self.pending.front();
-        if let Some(Pending::LatePane(_, at)) = front {
-            let at = *at;
+    /// Where the next pane stands, and the clock it fires at; takes the entry off the queue once it has no more.
+    fn next_pane(&mut self, place: usize) -> Option<(PaneAt, Watermark)> {
+        if let Some(Pending::LatePane(_, at, clock)) = self.pending.front() {
+            let late = (*at, *clock);
             self.pending.pop_front();
-            return Some(at);
+            return Some(late);
         }
+        let clock = self.clock_of(place);
         let settings = &self.settings.window;
         if let Some(Some(shard)) = self.shards.get_mut(place) {
             if let Some(at) = shard.operator.next_due(clock, settings) {
-                return Some(at);
+                return Some((at, clock));
             }
             shard.operator.free(clock, settings);
             let next = shard.operator.next_change(clock, settings);
@@ -741,8 +756,7 @@ impl Subtask {
         None
     }
 
-    fn pane(&mut self, place: usize, at: PaneAt) -> Option<Output<'_>> {
-        let watermark = self.clock_of(place);
+    fn pane(&mut self, place: usize, at: PaneAt, watermark: Watermark) -> Option<Output<'_>> {
         let shard = self.shards.get_mut(place)?.as_mut()?;
         let id = shard.id;
         let fired = shard.operator.fire(at, &self.settings.window)?;

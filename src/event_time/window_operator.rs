@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 
 use super::Event;
 use super::aggregate::{Accumulator, AggregateFunction};
-use super::time::{EventTime, Watermark};
+use super::time::{EventTime, Watermark, millis};
 use super::window::{TimeWindow, TumblingWindows};
 
 /// Whether a pane holds all of the window so far or only what is new since the pane before.
@@ -148,16 +148,11 @@ impl WindowOperator {
 
     /// Notes the windows that became due by a clock going from `from` to `to`.
     pub(crate) fn advance(&mut self, from: Watermark, to: Watermark, settings: &WindowSettings) {
-        let last_due_start =
-            |clock: Watermark| EventTime(clock.0.0.saturating_add(1)) - settings.windows.size();
-        let lower = match from.time() {
-            Some(_) => Bound::Excluded(last_due_start(from)),
-            None => Bound::Unbounded,
-        };
-        let upper = last_due_start(to);
-        if to.time().is_some() && !matches!(lower, Bound::Excluded(lower) if lower >= upper) {
-            self.due
-                .extend(self.open.range((lower, Bound::Included(upper))).map(|(start, _)| *start));
+        let Some(last) = last_due_start(to, settings) else { return };
+        let not_due_before = starts_not_due(from, settings);
+        if !matches!(not_due_before, Bound::Excluded(before) if before >= last) {
+            let due = self.open.range((not_due_before, Bound::Included(last)));
+            self.due.extend(due.map(|(start, _)| *start));
         }
     }
 
@@ -249,13 +244,8 @@ impl WindowOperator {
     }
 
     fn first_not_due(&self, clock: Watermark, settings: &WindowSettings) -> Option<TimeWindow> {
-        let from = match clock.time() {
-            Some(time) => {
-                Bound::Excluded(EventTime(time.0.saturating_add(1)) - settings.windows.size())
-            }
-            None => Bound::Unbounded,
-        };
-        self.open.range((from, Bound::Unbounded)).next().map(|(_, open)| open.window)
+        let mut not_due = self.open.range((starts_not_due(clock, settings), Bound::Unbounded));
+        not_due.next().map(|(_, open)| open.window)
     }
 
     fn remove(&mut self, start: EventTime) {
@@ -311,4 +301,15 @@ impl OpenWindow {
         });
         firing.pop().map(|index| index as usize)
     }
+}
+
+/// The greatest start of a window that is due at this clock, if any can be.
+fn last_due_start(clock: Watermark, settings: &WindowSettings) -> Option<EventTime> {
+    let end = clock.time()?.0.saturating_add(1);
+    end.checked_sub(millis(settings.windows.size())).map(EventTime)
+}
+
+/// Where the starts of windows begin that are not due at this clock.
+fn starts_not_due(clock: Watermark, settings: &WindowSettings) -> Bound<EventTime> {
+    last_due_start(clock, settings).map_or(Bound::Unbounded, Bound::Excluded)
 }
