@@ -99,3 +99,27 @@ fn help_teaches() {
         assert!(output.status.success() && output.stdout.len() > 200, "{command}");
     }
 }
+
+#[test]
+fn the_configurations_in_the_readme_are_good() {
+    let readme = include_str!("../README.md");
+    let blocks: Vec<&str> =
+        readme.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!blocks.is_empty());
+    let folder = std::env::temp_dir().join(format!("tidegate-readme-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("example.toml");
+    for block in blocks.into_iter().chain([include_str!("../config/flights.toml")]) {
+        std::fs::write(&file, block).unwrap();
+        let output = tidegate(&[
+            "check",
+            "--config",
+            file.to_str().unwrap(),
+            "--set",
+            "kafka.instance_id=i",
+        ]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("0 warnings"), "{}", text(&output.stdout));
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
