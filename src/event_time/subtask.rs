@@ -96,14 +96,23 @@ pub struct SubtaskSettings {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// It was added to its window (and, if that had fired, a late pane follows).
+    /// It was added to its window.
     Windowed,
+    /// It was added to its window, which had fired or was due: a late pane follows.
+    Refired,
     /// Its window is past the allowed lateness.
     Late(Lateness),
     /// Its window would leave the range of time; it moved nothing.
     TimestampOutOfRange,
     /// Its partition is not assigned here (any more); it moved nothing.
     NotAssigned,
+}
+
+impl Disposition {
+    /// Whether the record is in its window.
+    pub fn is_windowed(self) -> bool {
+        matches!(self, Self::Windowed | Self::Refired)
+    }
 }
 
 /// How a record was found to be late.
@@ -282,6 +291,10 @@ pub struct Subtask {
     /// When all partitions were first found idle, while they are.
     all_idle_since: Option<Now>,
     pending: VecDeque<Pending>,
+    windows_freed: u64,
+    /// Times the candidate went below the watermark, and whether it is there now.
+    regressions_suppressed: u64,
+    candidate_below: bool,
 }
 
 #[derive(Debug)]
@@ -322,6 +335,9 @@ impl Subtask {
             idle_clock: Duration::ZERO,
             all_idle_since: None,
             pending: VecDeque::new(),
+            windows_freed: 0,
+            regressions_suppressed: 0,
+            candidate_below: false,
         }
     }
 
@@ -417,12 +433,16 @@ impl Subtask {
             };
             Disposition::Late(Lateness { window, watermark: clock, cause })
         } else {
-            if let Some(pane) = shard.operator.add(event, window, clock, &self.settings.window) {
-                self.pending.push_back(Pending::LatePane(partition.shard, pane, clock));
-            }
+            let pane = shard.operator.add(event, window, clock, &self.settings.window);
             let change = window.max_timestamp();
             self.next_change = Some(self.next_change.map_or(change, |next| next.min(change)));
-            Disposition::Windowed
+            match pane {
+                None => Disposition::Windowed,
+                Some(pane) => {
+                    self.pending.push_back(Pending::LatePane(partition.shard, pane, clock));
+                    Disposition::Refired
+                }
+            }
         };
         partition.max_event_time = partition.max_event_time.max(Some(event.timestamp));
         let mut output = WatermarkOutput::default();
@@ -588,6 +608,16 @@ impl Subtask {
         self.shards.iter().flatten().map(|shard| shard.operator.entries()).sum()
     }
 
+    /// How many windows have been freed since the start.
+    pub fn windows_freed(&self) -> u64 {
+        self.windows_freed
+    }
+
+    /// How often the candidate went below the subtask watermark, which then stayed, since the start.
+    pub fn regressions_suppressed(&self) -> u64 {
+        self.regressions_suppressed
+    }
+
     /// What the windows are and what they compute.
     pub fn window_settings(&self) -> &WindowSettings {
         &self.settings.window
@@ -704,6 +734,9 @@ impl Subtask {
             return;
         };
         let before = self.watermark;
+        let below = candidate < before;
+        self.regressions_suppressed += u64::from(below && !self.candidate_below);
+        self.candidate_below = below;
         // While outputs wait, `next_change` is not yet renewed after the change before.
         let due = candidate > before
             && (!self.pending.is_empty()
@@ -749,6 +782,7 @@ impl Subtask {
                 return Some((at, clock));
             }
             shard.operator.free(clock, settings);
+            self.windows_freed += shard.operator.take_freed();
             let next = shard.operator.next_change(clock, settings);
             self.next_change = self.next_change.into_iter().chain(next).min();
         }

@@ -34,6 +34,9 @@ pub(super) struct Engine<K> {
     pub(super) fired_on_time: bool,
     recent: Vec<FiredWindow>,
     watermark_advanced: bool,
+    /// What of the core's counts is in a tally already.
+    windows_counted: u64,
+    regressions_counted: u64,
     emit_after_each_record: bool,
 }
 
@@ -73,6 +76,8 @@ impl<K: TransactionalSink> Engine<K> {
             fired_on_time: false,
             recent: Vec::new(),
             watermark_advanced: false,
+            windows_counted: 0,
+            regressions_counted: 0,
             emit_after_each_record: config.emit_interval.is_zero(),
         }
     }
@@ -106,6 +111,10 @@ impl<K: TransactionalSink> Engine<K> {
             }
             Ok(Decoded::Event(event)) => match self.subtask.on_event(id, &event) {
                 Disposition::Windowed => None,
+                Disposition::Refired => {
+                    tally.refired += 1;
+                    None
+                }
                 Disposition::Late(lateness) => {
                     tally.late_of(lateness.cause);
                     Some(Message::late(record, topic_name, event.timestamp, &lateness))
@@ -150,12 +159,17 @@ impl<K: TransactionalSink> Engine<K> {
             self.subtask.hold_idle_clock(*id, !progress.caught_up);
         }
         self.subtask.on_periodic_emit(now);
+        self.tally.watermark_regressions +=
+            self.subtask.regressions_suppressed() - self.regressions_counted;
+        self.regressions_counted = self.subtask.regressions_suppressed();
     }
 
     /// Sends what the core has to say, up to a transaction's worth.
     pub(super) fn deliver(&mut self, now: Now) -> Result<Delivered, SinkError> {
         while self.panes < PANES_PER_TRANSACTION {
             let Some(output) = self.subtask.poll_output() else {
+                self.tally.windows_freed += self.subtask.windows_freed() - self.windows_counted;
+                self.windows_counted = self.subtask.windows_freed();
                 if std::mem::take(&mut self.watermark_advanced) {
                     self.write_progress()?;
                 }

@@ -307,7 +307,7 @@ impl Player {
         self.transcript.records += 1;
         let kind = text.split(' ').next().unwrap_or_default().to_owned();
         *self.transcript.judged.entry(kind).or_default() += 1;
-        if disposition == Disposition::Windowed {
+        if disposition.is_windowed() {
             let rules = &self.world.rules;
             let start = ts - (ts - rules.offset_ms).rem_euclid(rules.size_ms);
             let shard = (!rules.one_for_all).then_some(id);
@@ -455,7 +455,7 @@ impl Player {
 /// How a record was judged, in words.
 fn judged(disposition: Disposition) -> String {
     match disposition {
-        Disposition::Windowed => "windowed".to_owned(),
+        Disposition::Windowed | Disposition::Refired => "windowed".to_owned(),
         Disposition::TimestampOutOfRange => "timestamp out of range".to_owned(),
         Disposition::NotAssigned => "not assigned".to_owned(),
         Disposition::Late(lateness) => {
