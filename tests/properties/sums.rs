@@ -5,7 +5,7 @@ use tidegate::event_time::{AggregateFunction, AggregateValue, Value};
 
 use crate::config;
 
-/// So that no total of a few dozen leaves the range of f64: beyond it the order does matter.
+/// So that no total of a few dozen leaves the range of f64, which the reference here does not follow.
 const LARGEST: f64 = 1e300;
 
 const FUNCTIONS: [AggregateFunction; 5] = [

@@ -30,12 +30,19 @@ impl ExactSum {
             let piece = ((magnitude >> shift) & 0xFFFF_FFFF_FFFF) as f64 * 2f64.powi(shift);
             ordinary.add(if integer < 0 { -piece } else { piece });
         }
-        let ordinary = ordinary.rounded();
         if self.huge.rounded() == 0.0 {
-            return ordinary;
+            return ordinary.rounded();
         }
         let mut total = self.huge.clone();
-        total.add(ordinary * SCALE);
+        // Beside a total of this size parts that the scale would cut off only matter by their sign, for a tie.
+        let (tiny, others): (Vec<f64>, Vec<f64>) =
+            ordinary.parts.iter().partition(|part| part.abs() < TINY);
+        if let Some(greatest) = tiny.last() {
+            total.add(f64::MIN_POSITIVE.copysign(*greatest));
+        }
+        for part in others {
+            total.add(part * SCALE);
+        }
         total.rounded() / SCALE
     }
 }
@@ -45,6 +52,9 @@ const HUGE: f64 = f64::from_bits((960 + 1023) << 52);
 
 /// 2^-128.
 const SCALE: f64 = f64::from_bits((1023 - 128) << 52);
+
+/// 2^-800: parts from here on keep all their bits on the smaller scale.
+const TINY: f64 = f64::from_bits((1023 - 800) << 52);
 
 /// A sum as a list of parts that do not overlap, least first; seldom more than four.
 #[derive(Clone, Debug, Default, PartialEq)]
