@@ -377,6 +377,31 @@ impl Subtask {
             .collect()
     }
 
+    /// How many distinct windows are held; at once where one shard has them all.
+    pub fn open_window_count(&self) -> usize {
+        let mut holding = self
+            .shards
+            .iter()
+            .flatten()
+            .map(|shard| &shard.operator)
+            .filter(|held| held.entries() > 0);
+        match (holding.next(), holding.next()) {
+            (None, _) => 0,
+            (Some(only), None) => only.windows().len(),
+            (Some(_), Some(_)) => self.open_windows().len(),
+        }
+    }
+
+    /// The first of the windows held.
+    pub fn oldest_open_window(&self) -> Option<TimeWindow> {
+        self.shards
+            .iter()
+            .flatten()
+            .filter_map(|shard| shard.operator.windows().next())
+            .map(|(window, _)| window)
+            .min()
+    }
+
     /// How many (window, key) entries are held.
     pub fn open_panes(&self) -> usize {
         self.shards.iter().flatten().map(|shard| shard.operator.entries()).sum()

@@ -238,7 +238,7 @@ impl WindowOperator {
     }
 
     /// The windows held, in order.
-    pub(crate) fn windows(&self) -> impl Iterator<Item = (TimeWindow, usize)> {
+    pub(crate) fn windows(&self) -> impl ExactSizeIterator<Item = (TimeWindow, usize)> {
         self.open.values().map(|open| (open.window, open.keys.len()))
     }
 

@@ -378,7 +378,8 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
 
     fn commit_is_due(&self, now: MonotonicTime) -> bool {
         let since = now.since(self.schedule.last_commit);
-        since >= self.schedule.commit_interval
+        self.engine.outbox.is_full()
+            || since >= self.schedule.commit_interval
             || (self.engine.fired_on_time && since >= COMMIT_AT_MOST_EVERY)
     }
 

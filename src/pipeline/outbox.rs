@@ -60,7 +60,15 @@ impl Outbox {
             .unwrap_or(0)
     }
 
+    /// Whether it holds as much as one transaction should.
+    pub(crate) fn is_full(&self) -> bool {
+        self.messages.len() >= MESSAGES_PER_TRANSACTION
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 }
+
+/// More than this is committed in several transactions; it bounds what is kept to be sent again.
+const MESSAGES_PER_TRANSACTION: usize = 50_000;
