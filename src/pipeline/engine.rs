@@ -237,10 +237,11 @@ impl<K: TransactionalSink> Engine<K> {
             for partition in 0..partitions {
                 let message =
                     Message::progress(&self.encoded, clock.0, &partition_name(shard), partition);
-                self.outbox.send(message, &mut self.sink)?;
+                self.outbox.keep(message);
             }
         }
-        Ok(())
+        // All of them are kept before the first is sent: what fails is sent again, what was not kept would be lost.
+        self.outbox.send_rest(&mut self.sink)
     }
 
     /// Where the subtask stands.
