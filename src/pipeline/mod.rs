@@ -82,6 +82,8 @@ pub struct Pipeline<S, K, O, T> {
     joined: bool,
     /// A commit must be made even if nothing moved: the first one after an assignment.
     commit_anyway: bool,
+    /// The stop was asked for while something could not be written: nothing more is, since it would lack that.
+    given_up: bool,
 }
 
 /// When things are due.
@@ -146,6 +148,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             sequence: 1,
             joined: false,
             commit_anyway: false,
+            given_up: false,
         }
     }
 
@@ -183,14 +186,14 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         self.engine.subtask.run_idle_clocks(elapsed);
         if now.monotonic.since(self.schedule.last_emit) >= self.schedule.emit_interval {
             self.tick(now)?;
-            if self.reached_the_end() {
+            if self.reached_the_end() && !self.given_up {
                 self.drain()?;
                 return Ok(Turn::Ended);
             }
         }
         let mut timeout = self.until_next_deadline(now.monotonic);
         for _ in 0..RECORDS_PER_TURN {
-            if !self.poll(timeout, now)? {
+            if self.given_up || !self.poll(timeout, now)? {
                 break;
             }
             timeout = Duration::ZERO;
@@ -239,7 +242,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
 
     /// Sends what the core has to say; a large firing in slices, with a commit after each.
     fn deliver(&mut self, now: Now) -> Result<(), PipelineError> {
-        loop {
+        while !self.given_up {
             match self.engine.deliver(now) {
                 Ok(Delivered::All) => return Ok(()),
                 Ok(Delivered::Slice) => {
@@ -253,6 +256,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 self.commit()?;
             }
         }
+        Ok(())
     }
 
     fn assigned(&mut self, partitions: &[PartitionId]) -> Result<(), PipelineError> {
@@ -385,6 +389,9 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
     /// Commits what was sent and how far the input was read, if there is anything new in either. Whether all of it is
     /// committed now.
     fn commit(&mut self) -> Result<bool, PipelineError> {
+        if self.given_up {
+            return Ok(false);
+        }
         let began = self.time.now().monotonic;
         self.schedule.last_commit = began;
         let next: BTreeMap<_, _> = self
@@ -404,10 +411,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 Some(Recovered::Resent) if !rejoin => {}
                 // The next polls say which partitions are still ours; until then everything stays in the outbox.
                 Some(Recovered::Resent) => return Ok(false),
-                None => {
-                    tracing::warn!("stopping without the last commit; what it held is read again");
-                    return Ok(false);
-                }
+                None => return Ok(false),
             }
         }
         let ended = self.time.now().monotonic;
@@ -430,6 +434,8 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             if let Some(error) = error.take() {
                 if matches!(error, SinkError::Retry(_)) {
                     if self.time.stopping() {
+                        tracing::warn!(%error, "stopping without the last commit; what it held is read again");
+                        self.given_up = true;
                         return Ok(None);
                     }
                     self.blocked(&error.to_string(), wait);
