@@ -312,7 +312,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         }
         self.forget(partitions);
         self.observer.revoked(partitions);
-        Ok(())
+        self.needs_them_all(partitions)
     }
 
     /// Undoes what was read from partitions that are somebody else's by now. What was sent for others since the last
@@ -331,7 +331,17 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         }
         self.forget(partitions);
         self.observer.lost(partitions);
-        Ok(())
+        self.needs_them_all(partitions)
+    }
+
+    /// Without partitions whose end it has to reach it would wait for ever.
+    fn needs_them_all(&self, gone: &[PartitionId]) -> Result<(), PipelineError> {
+        match &self.ends {
+            Some(ends) if !gone.is_empty() && !self.time.stopping() => {
+                Err(PipelineError::NotAllPartitions { missing: gone.len(), all: ends.len() })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn forget(&mut self, partitions: &[PartitionId]) {
