@@ -247,6 +247,8 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 Ok(Delivered::All) => return Ok(()),
                 Ok(Delivered::Slice) => {
                     self.commit()?;
+                    // Where it could not be made the slices add up, since the group is asked only when all is fired.
+                    self.engine.panes = 0;
                 }
                 Err(error) => {
                     self.recover(error)?;
@@ -372,12 +374,17 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         })
     }
 
-    /// Fires everything that is open and commits it.
+    /// Fires everything that is open and commits it; where the group has moved on, asks it what for.
     fn drain(&mut self) -> Result<(), PipelineError> {
-        self.publish(Phase::Draining);
-        self.engine.subtask.drain();
-        self.deliver(self.time.now())?;
-        self.commit().map(|_| ())
+        loop {
+            self.publish(Phase::Draining);
+            self.engine.subtask.drain();
+            self.deliver(self.time.now())?;
+            if self.commit()? || self.time.stopping() {
+                return Ok(());
+            }
+            self.poll(RETRY_AFTER, self.time.now())?;
+        }
     }
 
     fn until_next_deadline(&self, now: MonotonicTime) -> Duration {
