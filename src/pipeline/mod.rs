@@ -251,7 +251,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 Ok(Delivered::Slice) => {
                     self.commit()?;
                     // Where it could not be made the slices add up, since the group is asked only when all is fired.
-                    self.engine.panes = 0;
+                    self.engine.outbox.go_on();
                 }
                 Err(error) => {
                     self.recover(error)?;
