@@ -1,3 +1,53 @@
-//! tidegate turns Kafka topics into per-window results by event time.
+//! tidegate turns Kafka topics into per-window results by event time, exactly once.
+//!
+//! ```text
+//! topic(s) --> decode --> window operator --> results topic      a pane fired
+//!                |             |       \---> late topic          its window is past its allowed lateness
+//!                |             v
+//!                |     watermark generators, idleness --> multiplexer --> subtask watermark
+//!                \--------------------------> dead-letter topic  not usable
+//! ```
+//!
+//! Results, late records, dead letters and the consumed offsets are written in one Kafka transaction. The modules, in
+//! the order in which they are best read:
 
+/// What event time is here: the pure core.
 pub mod event_time;
+
+/// Bytes to core types and back.
+pub mod codec;
+
+/// The loop: poll, judge, send, commit.
+pub mod pipeline;
+
+mod recovery;
+
+/// The ways in and out on Kafka.
+pub mod kafka;
+
+/// What the loop tells people.
+pub mod insight;
+
+/// The metrics.
+pub mod metrics;
+
+/// Probes and metrics over HTTP.
+pub mod http;
+
+/// All of it in one process.
+pub mod service;
+
+/// What the service is told.
+pub mod config;
+
+/// Records that look like a real topic's, faults included.
+pub mod generator;
+
+/// The log.
+pub mod log;
+
+/// The command line.
+pub mod cli;
+
+/// The clocks.
+pub mod clock;

@@ -593,6 +593,11 @@ impl Subtask {
         self.shards.iter().flatten().map(|shard| shard.operator.entries()).sum()
     }
 
+    /// What the windows are and what they compute.
+    pub fn window_settings(&self) -> &WindowSettings {
+        &self.settings.window
+    }
+
     /// The clocks of the shards.
     pub fn clocks(&self) -> impl Iterator<Item = (ShardId, Watermark)> {
         self.shards.iter().flatten().map(|shard| (shard.id, shard.clock(self.watermark)))

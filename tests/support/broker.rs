@@ -1,12 +1,15 @@
-//! A real Kafka broker for a test: one process on this machine, KRaft, started from the jars of `tests/kafka-dist`.
+//! A real Kafka broker for a test: one process on this machine, started from the jars of
+//! `tests/kafka-dist`.
 //!
-//! [`Broker::shared`] is for tests that only need a broker: they share one per test process, and choose topic names that
-//! no other test chooses. [`Broker::start`] is for tests that kill, stop or pause it.
+//! [`Broker::shared`] is for tests that only need a broker: they share one per test process, and
+//! choose topic names that no other test chooses. [`Broker::start`] is for tests that kill, stop or
+//! pause it.
 //!
-//! No broker outlives its test process, however that ends. The JVM is the child of a small shell, its *keeper*, whose
-//! standard input is a pipe from the test process. When the pipe closes, the keeper kills the JVM and removes its data;
-//! the kernel closes it even for a test process that was itself killed. Signals go through the keeper too: a parent knows
-//! that the process id is still its child's.
+//! No broker outlives its test process, however that ends. The JVM is the child of a small shell,
+//! its *keeper*, whose standard input is a pipe from the test process. When the pipe closes, the
+//! keeper kills the JVM and removes its data; the kernel closes it even for a test process that was
+//! itself killed. Signals go through the keeper too: a parent knows that the process id is still
+//! its child's.
 #![allow(clippy::allow_attributes, dead_code, reason = "no test target uses all of it")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,11 +17,13 @@ use std::collections::VecDeque;
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
+use std::mem;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{self, Child, ChildStderr, Command, Stdio};
+use std::process::{self, Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -34,8 +39,8 @@ pub(crate) struct Broker {
 impl Broker {
     /// The bootstrap address of a broker that the tests of this process share.
     ///
-    /// It is that of `KAFKA_BOOTSTRAP` where this is set, which then must be reachable: a test never passes for want of
-    /// its broker.
+    /// It is that of `KAFKA_BOOTSTRAP` where this is set, which then must be reachable: a test
+    /// never passes for want of its broker.
     pub(crate) fn shared() -> String {
         static SHARED: OnceLock<Broker> = OnceLock::new();
         match env::var("KAFKA_BOOTSTRAP") {
@@ -57,15 +62,19 @@ impl Broker {
         let fetched = Command::new(KAFKA).arg("fetch").status().unwrap();
         assert!(fetched.success(), "no jars of Kafka: `{KAFKA} fetch` failed");
         let (port, dir) = reserve();
-        fs::write(dir.join("server.properties"), server_properties(port, &dir, properties)).unwrap();
-        let mut run = Run::spawn(&dir, &["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties"]);
-        assert_eq!(run.ended(), "0", "formatting the broker's data failed\n{}", run.log.tail());
+        fs::write(dir.join("server.properties"), server_properties(port, properties)).unwrap();
+        let mut run = Run::spawn(
+            &dir,
+            &["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties"],
+        );
+        assert!(run.wait_for_end() == "0", "formatting its data failed\n{}", run.log.tail());
         let mut broker = Self { port, dir, run };
         broker.start_again();
         broker
     }
 
-    /// What a client has to set as `bootstrap.servers`. It stays the same over [`Self::start_again`].
+    /// What a client has to set as `bootstrap.servers`. It stays the same over
+    /// [`Self::start_again`].
     pub(crate) fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -73,26 +82,28 @@ impl Broker {
     /// Ends it as a power cut would (SIGKILL). Its data stays.
     pub(crate) fn kill(&mut self) {
         self.run.signal("KILL");
-        self.run.ended();
+        self.run.wait_for_end();
     }
 
     /// Ends it in good order (SIGTERM), also when it is paused. Its data stays.
     pub(crate) fn stop(&mut self) {
         self.run.signal("TERM");
         self.run.signal("CONT");
-        self.run.ended();
+        self.run.wait_for_end();
     }
 
-    /// Starts it after [`Self::kill`] or [`Self::stop`], with the same port and data, and waits until it answers.
+    /// Starts it after [`Self::kill`] or [`Self::stop`], with the same port and data, and waits
+    /// until it answers.
     pub(crate) fn start_again(&mut self) {
         assert!(self.run.reaped, "start_again() of a broker that was neither killed nor stopped");
         let next = Run::spawn(&self.dir, &["kafka.Kafka", "server.properties"]);
-        // Only now that the next keeper answers for the data may the old one go without removing it.
+        // The next keeper answers for the data now, so the old one may go without removing it.
         mem::replace(&mut self.run, next).leave();
         self.run.log.wait("start", |log| log.started);
     }
 
-    /// Halts it until [`Self::resume`] (SIGSTOP): connections stay open and nothing answers, as on a frozen machine.
+    /// Halts it until [`Self::resume`] (SIGSTOP): connections stay open and nothing answers, as on
+    /// a frozen machine.
     pub(crate) fn pause(&mut self) {
         self.run.signal("STOP");
     }
@@ -108,7 +119,7 @@ impl Broker {
 struct Run {
     keeper: Child,
     /// One line for each order carried out: the exit status of `kill` or, for `reap`, of the class.
-    answers: BufReader<ChildStderr>,
+    answers: BufReader<ChildStdout>,
     log: Arc<Log>,
     reaped: bool,
 }
@@ -118,21 +129,21 @@ const KEEPER: &str = r#"
 dir=$1
 shift
 cd "$dir" || exit
-"$@" </dev/null 2>&1 &
+"$@" </dev/null >&2 &
 pid=$!
-# From here on the broker alone holds the pipe of its log: the end of the log is the end of the broker.
-exec >/dev/null
+# From here on only the class holds the pipe of its log, so that the log ends when the class does.
+exec 2>/dev/null
 # The kernel hangs up on a group whose parent has gone while one in it was paused.
 trap '' HUP
 while read -r order; do
   case $order in
   leave) exit ;;
   reap) wait "$pid"; set -- "$?"; pid= ;;
-  *) kill -s "$order" "$pid" 2>/dev/null; set -- "$?" ;;
+  *) kill -s "$order" "$pid"; set -- "$?" ;;
   esac
-  echo "$1" >&2
+  echo "$1"
 done
-[ -z "$pid" ] || kill -s KILL "$pid" 2>/dev/null
+[ -z "$pid" ] || kill -s KILL "$pid"
 wait
 cd / && rm -rf "$dir"
 "#;
@@ -144,30 +155,35 @@ impl Run {
             .arg(dir)
             .args([KAFKA, "run"])
             .args(class_and_args)
-            .process_group(0) // Ctrl-C at the terminal is for the test process; the keeper still has its work to do
+            // Ctrl-C at the terminal ends the test process; the keeper then still has its work to do.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let log = Arc::new(Log::default());
-        let output = keeper.stdout.take().unwrap();
+        let output = keeper.stderr.take().unwrap();
         thread::spawn({
             let log = Arc::clone(&log);
             move || log.follow(output)
         });
-        let answers = BufReader::new(keeper.stderr.take().unwrap());
+        let answers = BufReader::new(keeper.stdout.take().unwrap());
         Self { keeper, answers, log, reaped: false }
     }
 
-    /// Sends a signal, and returns when it is sent. Fails the test if the broker has ended by itself.
+    /// Sends a signal, and returns when it is sent. It fails the test if the broker has ended.
     fn signal(&mut self, name: &str) {
-        let status = self.order(name);
-        assert_eq!(status, "0", "no broker to send SIG{name} to\n{}", self.log.tail());
+        let ended = self.log.seen.lock().unwrap().ended;
+        assert!(
+            !ended && self.order(name) == "0",
+            "no broker to send SIG{name} to\n{}",
+            self.log.tail()
+        );
     }
 
     /// Waits for the end and returns the exit status.
-    fn ended(&mut self) -> String {
+    fn wait_for_end(&mut self) -> String {
         self.log.wait("end", |log| log.ended);
         self.reaped = true;
         self.order("reap")
@@ -187,7 +203,8 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// Closes the pipe, which is the keeper's order to clean up unless it was told to leave, and waits for its end.
+    /// Closes the pipe, which is the keeper's order to clean up unless it was told to leave, and
+    /// waits for its end.
     fn drop(&mut self) {
         self.keeper.wait().unwrap();
     }
@@ -223,10 +240,13 @@ impl Log {
         self.changed.notify_all();
     }
 
-    /// Waits until `done`, which the end of the log makes impossible unless it is what is waited for.
+    /// Waits until `done`. After the end of the log nothing more can become done.
     fn wait(&self, what: &str, done: impl Fn(&Seen) -> bool) {
         let seen = self.seen.lock().unwrap();
-        let (seen, _) = self.changed.wait_timeout_while(seen, DEADLINE, |seen| !seen.ended && !done(seen)).unwrap();
+        let (seen, _) = self
+            .changed
+            .wait_timeout_while(seen, DEADLINE, |seen| !seen.ended && !done(seen))
+            .unwrap();
         let (done, ended) = (done(&seen), seen.ended);
         drop(seen);
         let how = if ended { "it ended".to_owned() } else { format!("not within {DEADLINE:?}") };
@@ -235,6 +255,101 @@ impl Log {
 
     fn tail(&self) -> String {
         let seen = self.seen.lock().unwrap();
-        seen.tail.iter().fold("The end of its log:\n".to_owned(), |all, line| all + "  " + line + "\n")
+        seen.tail
+            .iter()
+            .fold("The end of its log:\n".to_owned(), |all, line| all + "  " + line + "\n")
     }
 }
+
+/// Finds two free ports, for clients and for the controller, and makes the folder whose name
+/// reserves them among the tests that run at the same time.
+///
+/// They are below those that systems give to outgoing connections. From among these, a client that
+/// tries again and again to reach a killed broker would one day get the broker's own port, and talk
+/// to itself. No two brokers of a process get the same ports, so that a client which has lost its
+/// broker never finds another's.
+fn reserve() -> (u16, PathBuf) {
+    const FIRST: u16 = 10_000;
+    const PAIRS: u32 = 10_000;
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..PAIRS {
+        let nth = TRIED.fetch_add(1, Ordering::Relaxed);
+        let pair = process::id().wrapping_mul(16).wrapping_add(nth) % PAIRS;
+        let port = FIRST + 2 * u16::try_from(pair).unwrap();
+        let dir = env::temp_dir().join(format!("tidegate-broker-{port}"));
+        if fs::create_dir(&dir).is_err() {
+            continue;
+        }
+        let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if is_free(port) && is_free(port + 1) {
+            return (port, dir);
+        }
+        fs::remove_dir(&dir).unwrap();
+    }
+    panic!(
+        "no folder can be made in {}, or no port from {FIRST} up is free",
+        env::temp_dir().display()
+    );
+}
+
+fn server_properties(port: u16, more: &[(&str, &str)]) -> String {
+    let controller = port + 1;
+    let mut properties = format!(
+        "\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+log.dirs=data
+auto.create.topics.enable=false
+
+# One broker, little disk, and no waiting for members that will not come:
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+
+# What a test wants to see in seconds: a killed broker back, which it is only when its old session
+# has ended; the loss of a group member; retention.
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+group.min.session.timeout.ms=1000
+log.initial.task.delay.ms=1000
+log.retention.check.interval.ms=5000
+"
+    );
+    for (key, value) in more {
+        writeln!(properties, "{key}={value}").unwrap();
+    }
+    properties
+}
+
+fn assert_reachable(bootstrap: &str) {
+    let reach = |server: &str| {
+        let mut error = io::Error::other("no address");
+        for address in server.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+                Ok(_) => return Ok(()),
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
+    };
+    let errors: Vec<_> =
+        bootstrap.split(',').filter_map(|server| reach(server.trim()).err()).collect();
+    let servers = bootstrap.split(',').count();
+    assert!(
+        errors.len() < servers,
+        "KAFKA_BOOTSTRAP is {bootstrap}, where no broker can be reached: {errors:?}"
+    );
+}
+
+const KAFKA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kafka-dist/kafka");
+const CLUSTER_ID: &str = "dGlkZWdhdGUtdGVzdHMtMA"; // 16 bytes in base64: "tidegate-tests-0"
+const DEADLINE: Duration = Duration::from_mins(1);
+const TAIL_LINES: usize = 40;

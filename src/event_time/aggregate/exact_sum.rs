@@ -1,21 +1,59 @@
 //! The exact sum of floats, rounded once when it is read.
 
-/// Adds floats without any rounding, as a list of parts that do not overlap, least first
-/// (J. R. Shewchuk, "Adaptive precision floating-point arithmetic", 1997: grow-expansion).
+/// Adds floats without any rounding (J. R. Shewchuk, "Adaptive precision floating-point arithmetic", 1997).
 ///
 /// Compensated addition would still depend on the order in which partitions were polled; the exact sum does not, so a
-/// window's value is the same in every run. Seldom more than four parts. Only a running total beyond the range of f64
-/// depends on the order: it stays out of range.
+/// window's value is the same in every run. Values near the end of the range are added on a smaller scale, so that a
+/// running total may leave the range and come back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ExactSum {
-    parts: Vec<f64>,
+    ordinary: Expansion,
+    /// Values from [`HUGE`] on, multiplied by [`SCALE`].
+    huge: Expansion,
 }
 
 impl ExactSum {
     pub(super) fn add(&mut self, value: f64) {
-        if self.parts.first().is_some_and(|part| !part.is_finite()) {
-            return;
+        if value.abs() < HUGE {
+            self.ordinary.add(value);
+        } else {
+            self.huge.add(value * SCALE);
         }
+    }
+
+    /// The sum with an integer added, rounded to nearest, ties to even; not finite if it is out of range.
+    #[expect(clippy::cast_precision_loss, reason = "each piece has at most 48 bits")]
+    pub(super) fn plus_integer(&self, integer: i128) -> f64 {
+        let mut ordinary = self.ordinary.clone();
+        let magnitude = integer.unsigned_abs();
+        for shift in [0, 48, 96] {
+            let piece = ((magnitude >> shift) & 0xFFFF_FFFF_FFFF) as f64 * 2f64.powi(shift);
+            ordinary.add(if integer < 0 { -piece } else { piece });
+        }
+        let ordinary = ordinary.rounded();
+        if self.huge.rounded() == 0.0 {
+            return ordinary;
+        }
+        let mut total = self.huge.clone();
+        total.add(ordinary * SCALE);
+        total.rounded() / SCALE
+    }
+}
+
+/// 2^960: 2^63 values below it still add up within the range.
+const HUGE: f64 = f64::from_bits((960 + 1023) << 52);
+
+/// 2^-128.
+const SCALE: f64 = f64::from_bits((1023 - 128) << 52);
+
+/// A sum as a list of parts that do not overlap, least first; seldom more than four.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Expansion {
+    parts: Vec<f64>,
+}
+
+impl Expansion {
+    fn add(&mut self, value: f64) {
         let mut carried = value;
         let mut kept = 0;
         for i in 0..self.parts.len() {
@@ -30,23 +68,7 @@ impl ExactSum {
             }
         }
         self.parts.truncate(kept);
-        if carried.is_finite() {
-            self.parts.push(carried);
-        } else {
-            self.parts = vec![f64::INFINITY];
-        }
-    }
-
-    /// The sum with an integer added, rounded to nearest, ties to even; not finite if it is out of range.
-    #[expect(clippy::cast_precision_loss, reason = "each piece has at most 48 bits")]
-    pub(super) fn plus_integer(&self, integer: i128) -> f64 {
-        let mut total = self.clone();
-        let magnitude = integer.unsigned_abs();
-        for shift in [0, 48, 96] {
-            let piece = ((magnitude >> shift) & 0xFFFF_FFFF_FFFF) as f64 * 2f64.powi(shift);
-            total.add(if integer < 0 { -piece } else { piece });
-        }
-        total.rounded()
+        self.parts.push(carried);
     }
 
     #[expect(clippy::float_cmp, reason = "the question is whether a sum was exact")]
@@ -122,6 +144,15 @@ mod tests {
     #[test]
     fn out_of_range_is_not_finite() {
         assert!(!sum(&[f64::MAX, f64::MAX]).is_finite());
-        assert!(!sum(&[f64::MAX, f64::MAX, -f64::MAX]).is_finite());
+        assert!(!sum(&[f64::MIN, f64::MIN]).is_finite());
+    }
+
+    #[test]
+    fn a_running_total_may_leave_the_range_and_come_back() {
+        for values in [[f64::MAX, f64::MAX, -f64::MAX, 1.0], [1.0, f64::MAX, -f64::MAX, f64::MAX]] {
+            assert_eq!(sum(&values).to_bits(), f64::MAX.to_bits());
+        }
+        assert_eq!(sum(&[f64::MAX, 0.1, -f64::MAX]).to_bits(), 0.1f64.to_bits());
+        assert_eq!(sum(&[1e300, 1e284, 1e300, -1e300]).to_bits(), (1e300f64 + 1e284).to_bits());
     }
 }

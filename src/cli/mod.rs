@@ -1,0 +1,179 @@
+//! The command line: one file per subcommand.
+
+mod check;
+mod config;
+mod demo;
+mod generate;
+pub mod live;
+mod output;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{ConfigFault, Loaded, Sources, host_name, load};
+use output::Output;
+
+/// Turns Kafka topics into per-window results by event time, exactly once.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, arg_required_else_help = true)]
+#[command(
+    after_help = "Start with `tidegate demo`, which needs no broker. `tidegate config --default` prints every key of the configuration with its meaning."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the main job on a broker inside this process: nothing to install, nothing is kept.
+    Demo(demo::Demo),
+    /// Run the service until it is stopped (SIGTERM, SIGINT) or, with --until-end, to the end of the input.
+    Run(run::Run),
+    /// Read the configuration and say everything that is wrong with it, without connecting to anything.
+    Check(check::Check),
+    /// Print the configuration in effect, secrets hidden, or the reference of all keys.
+    Config(config::Config),
+    /// Write the demo's records, or the lines of a file, to a topic of a real broker.
+    Generate(generate::Generate),
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Args)]
+struct Configuration {
+    /// A TOML file; may be given several times, a later one wins.
+    #[arg(long = "config", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// A setting that wins over files and environment, such as `window.size=1m`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+impl Configuration {
+    fn load(&self) -> Result<Loaded, Failure> {
+        let environment: std::collections::BTreeMap<_, _> = std::env::vars().collect();
+        let host_name = host_name(&environment);
+        let (files, overrides) = (self.files.clone(), self.overrides.clone());
+        load(&Sources { files, environment, overrides, host_name, strategies: Vec::new() })
+            .map_err(Failure::Configuration)
+    }
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+enum Failure {
+    Configuration(Vec<ConfigFault>),
+    Service(crate::service::ServiceError),
+    Other(Box<dyn std::error::Error>),
+    Output(std::io::Error),
+}
+
+impl From<crate::service::ServiceError> for Failure {
+    fn from(error: crate::service::ServiceError) -> Self {
+        Self::Service(error)
+    }
+}
+
+impl From<crate::kafka::load::LoadError> for Failure {
+    fn from(error: crate::kafka::load::LoadError) -> Self {
+        Self::Other(Box::new(error))
+    }
+}
+
+impl From<crate::kafka::embedded::EmbeddedError> for Failure {
+    fn from(error: crate::kafka::embedded::EmbeddedError) -> Self {
+        Self::Other(Box::new(error))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl Cli {
+    /// Does what the command line asks for.
+    pub fn execute(self) -> ExitCode {
+        let mut out = Output::stdout();
+        let done = match self.command {
+            Command::Demo(demo) => demo.execute(&mut out),
+            Command::Run(run) => run.execute(),
+            Command::Generate(generate) => generate.execute(&mut out),
+            Command::Check(check) => check.execute(&mut out),
+            Command::Config(config) => config.execute(&mut out),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(&mut Output::stderr()),
+        }
+    }
+}
+
+impl Failure {
+    fn report(&self, out: &mut Output) -> ExitCode {
+        // Where even standard error is gone, the exit code is what is left.
+        match self {
+            Self::Configuration(faults) => {
+                for fault in faults {
+                    out.line(fault).unwrap_or_default();
+                }
+                out.line(format_args!("{} in the configuration", count(faults.len(), "fault")))
+                    .unwrap_or_default();
+                ExitCode::from(CONFIGURATION)
+            }
+            Self::Service(error) => {
+                tracing::error!(error = error as &dyn std::error::Error, "the service ended");
+                out.line(format_args!("tidegate: {}", chain(error))).unwrap_or_default();
+                ExitCode::FAILURE
+            }
+            Self::Other(error) => {
+                out.line(format_args!("tidegate: {}", chain(error.as_ref()))).unwrap_or_default();
+                ExitCode::FAILURE
+            }
+            Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                ExitCode::SUCCESS
+            }
+            Self::Output(error) => {
+                out.line(format_args!("tidegate: {error}")).unwrap_or_default();
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// An error with its causes, outermost first.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Reads a duration as the configuration writes it.
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().map_err(|error| error.to_string())?;
+    std::time::Duration::try_from(parsed).map_err(|_| "a duration is not negative".to_owned())
+}
+
+/// Splits `NAME=VALUE`.
+fn property(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a property is written NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The exit code for a wrong configuration (`EX_CONFIG` of sysexits.h).
+const CONFIGURATION: u8 = 78;

@@ -1,0 +1,21 @@
+//! Bytes to core types and back: records in, results, late records and dead letters out. Pure, like the core.
+
+mod decode;
+mod encode;
+mod extract;
+mod key;
+mod number;
+mod path;
+mod reason;
+
+pub use path::{FieldPath, FieldPathFault};
+
+pub use reason::Reason;
+
+pub use key::{KeyPart, KeyParts};
+
+pub use decode::{Decoded, Decoder, RawRecord, Refusal};
+
+#[cfg(test)]
+mod tests;
+pub use encode::{Encoded, Encoder};

@@ -1,0 +1,337 @@
+//! The configuration as meant: every value in its own type, right by construction.
+//!
+//! What people write is read in layers: built-in defaults, then files, then the environment, then flags. All faults
+//! come back at once, each with where it was written, its key and what would be right.
+
+mod effective;
+mod fault;
+mod key_path;
+mod layers;
+mod load;
+mod parse;
+mod properties;
+mod settings;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::codec::FieldPath;
+use crate::event_time::{
+    AggregateFunction, AllIdle, EventTime, Panes, TumblingWindows, WatermarkStrategy,
+};
+
+pub use effective::{Effective, render_effective};
+pub use fault::ConfigFault;
+pub use layers::Sources;
+pub use load::{Loaded, default_toml, host_name, load};
+pub use properties::Properties;
+
+/// Everything the service is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The cluster and how to reach it.
+    pub kafka: Kafka,
+    /// The input topics; at least one.
+    pub sources: Vec<Source>,
+    /// How event time is cut.
+    pub windows: TumblingWindows,
+    /// How long after its end a window still takes records and fires again.
+    pub allowed_lateness: Duration,
+    /// What a later pane holds.
+    pub panes: Panes,
+    /// How often watermarks are emitted; zero: after every record.
+    pub emit_interval: Duration,
+    /// What happens while all partitions are silent.
+    pub all_idle: AllIdle,
+    /// What records are grouped by.
+    pub key: Key,
+    /// What is computed; at least one.
+    pub aggregates: Vec<Aggregate>,
+    /// Which timestamps are believed.
+    pub guard: Guard,
+    /// The results topic and its format.
+    pub results: Results,
+    /// The topic of late records.
+    pub late_topic: String,
+    /// The topic of records that could not be used.
+    pub dead_letter_topic: String,
+    /// Whether and how missing topics are created.
+    pub topics: Topics,
+    /// Commits.
+    pub delivery: Delivery,
+    /// Metrics and probes.
+    pub http: Http,
+    /// The log.
+    pub log: Log,
+    /// How long a clean stop may take.
+    pub shutdown_timeout: Duration,
+}
+
+/// The cluster and how to reach it.
+#[derive(Clone, Debug)]
+pub struct Kafka {
+    /// Comma-separated `host:port`.
+    pub bootstrap_servers: String,
+    /// The consumer group; also the prefix of the transactional id.
+    pub group_id: String,
+    /// Tells this instance from the others of its group, stable over restarts.
+    pub instance_id: String,
+    /// librdkafka properties for consumer, producer and admin client.
+    pub properties: Properties,
+    /// librdkafka properties for the consumer alone.
+    pub consumer_properties: Properties,
+    /// librdkafka properties for the producer alone.
+    pub producer_properties: Properties,
+}
+
+/// One input topic.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name.
+    pub topic: String,
+    /// Where the event time of a record is.
+    pub timestamp: Timestamp,
+    /// How the watermark follows it.
+    pub strategy: WatermarkStrategy,
+    /// The field that carries or announces a watermark, for strategies that look at one.
+    pub marker: Option<FieldPath>,
+    /// After this much silence a partition holds nobody; `None`: never.
+    pub idle_timeout: Option<Duration>,
+    /// Where a logical field is, if not at the top under its own name.
+    pub fields: BTreeMap<String, FieldPath>,
+    /// Where to begin when the group has no offsets.
+    pub start: Start,
+    /// What to do when the records to go on from have been deleted.
+    pub on_missing: OnMissing,
+}
+
+impl Source {
+    /// Where a logical field is in this source's records.
+    pub fn path(&self, field: &str) -> Option<FieldPath> {
+        self.fields.get(field).cloned().or_else(|| field.parse().ok())
+    }
+}
+
+/// Where the event time of a record is and how it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timestamp {
+    /// Where.
+    pub from: TimestampFrom,
+    /// How.
+    pub unit: TimestampUnit,
+    /// Whether an RFC 3339 time without an offset is taken as UTC instead of refused.
+    pub naive_is_utc: bool,
+}
+
+/// Where the event time of a record is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TimestampFrom {
+    /// In a field of the payload.
+    Field(FieldPath),
+    /// The record's own Kafka timestamp, always in milliseconds.
+    Record,
+    /// In a header, as text.
+    Header(String),
+}
+
+/// How a timestamp is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimestampUnit {
+    /// Milliseconds since the epoch.
+    Milliseconds,
+    /// Seconds since the epoch.
+    Seconds,
+    /// Microseconds since the epoch.
+    Microseconds,
+    /// Nanoseconds since the epoch.
+    Nanoseconds,
+    /// A date and time as text, RFC 3339.
+    Rfc3339,
+}
+
+/// Where to begin when the group has no offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the oldest record.
+    Earliest,
+    /// At the records that come from now on.
+    Latest,
+    /// At the first record whose Kafka timestamp is not before this.
+    At(EventTime),
+}
+
+/// What to do when the records to go on from have been deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnMissing {
+    /// End with an error.
+    Stop,
+    /// Go on at the oldest record, and count and log what is missing.
+    Continue,
+}
+
+/// What records are grouped by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Where the key is.
+    pub from: KeyFrom,
+    /// Results per partition, for field keys whose records are in many partitions.
+    pub partial: bool,
+}
+
+/// Where the key is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyFrom {
+    /// The message key, as text.
+    Message,
+    /// One or several logical fields.
+    Fields(Vec<String>),
+}
+
+/// One aggregate of every window and key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aggregate {
+    /// Its name in the result.
+    pub name: String,
+    /// What it computes.
+    pub function: AggregateFunction,
+    /// The logical field it takes; `None` only for a count of records.
+    pub field: Option<String>,
+    /// Which numbers it accepts.
+    pub value_type: ValueType,
+    /// What a record without the field means.
+    pub missing: Missing,
+}
+
+/// Which numbers an aggregate accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueType {
+    /// Integers exactly, others as 64-bit floats.
+    Number,
+    /// Integers only; anything else makes the record a dead letter.
+    Integer,
+    /// Every number as a 64-bit float, integers of any length included.
+    Float,
+}
+
+/// What a record without the aggregate's field means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It is a dead letter.
+    Refuse,
+    /// This aggregate leaves it out, as SQL does with null.
+    Skip,
+}
+
+/// Which timestamps are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// How far past the wall clock a timestamp may be; `None`: any.
+    pub max_future: Option<Duration>,
+    /// The least timestamp; `None`: any.
+    pub min_timestamp: Option<EventTime>,
+}
+
+/// The results topic and its format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Results {
+    /// Its name.
+    pub topic: String,
+    /// What the message key is.
+    pub key: ResultKey,
+    /// Whether the clock is written as a record of its own when it passes a window's end.
+    pub progress: bool,
+    /// How window bounds are written.
+    pub timestamps: TimestampFormat,
+    /// How integer aggregates are written.
+    pub integers: IntegerFormat,
+}
+
+/// What the message key of a result is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultKey {
+    /// The aggregation key.
+    Key,
+    /// The aggregation key and the window's start, for compacted topics and upserts.
+    KeyWindow,
+}
+
+/// How window bounds are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimestampFormat {
+    /// Milliseconds since the epoch.
+    EpochMs,
+    /// RFC 3339 in UTC.
+    Rfc3339,
+}
+
+/// How integer aggregates are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntegerFormat {
+    /// As JSON numbers, exact.
+    Number,
+    /// As JSON strings, for readers whose numbers end at 2^53.
+    Text,
+}
+
+/// Whether and how missing topics are created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topics {
+    /// Create the input and output topics that are missing; otherwise they are named in an error.
+    pub create: bool,
+    /// Partitions of a created topic.
+    pub partitions: i32,
+    /// Replicas of a created topic; `None`: the broker's default.
+    pub replication_factor: Option<i32>,
+}
+
+/// Commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// What a crash may do to results.
+    pub guarantee: Guarantee,
+    /// The longest time between two commits while there is something to commit.
+    pub commit_interval: Duration,
+    /// After this long the broker ends an open transaction.
+    pub transaction_timeout: Duration,
+}
+
+/// What a crash may do to results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// Results, late records, dead letters and offsets in one transaction.
+    ExactlyOnce,
+    /// Results first, then offsets; for brokers without transactions.
+    AtLeastOnce,
+}
+
+/// Metrics and probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// Where to listen.
+    pub listen: SocketAddr,
+}
+
+/// The log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Text or JSON.
+    pub format: LogFormat,
+    /// A filter such as `info` or `tidegate=debug,warn`.
+    pub filter: String,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere.
+    Auto,
+    /// Text.
+    Text,
+    /// JSON lines.
+    Json,
+}

@@ -1,0 +1,242 @@
+//! The settings as written into the configuration as meant.
+//!
+//! Every function here reads what it can, notes all faults in the report and goes on: whoever
+//! corrects the settings sees everything at once.
+
+mod grouping;
+mod kafka;
+mod output;
+mod source;
+mod values;
+
+use std::time::Duration;
+
+use super::fault::{Noted, Report};
+use super::key_path::KeyPath;
+use super::settings::{DeliverySettings, GuardSettings, LogSettings, Settings, WindowSettings};
+use super::{Config, Delivery, Guarantee, Guard, Http, Log, LogFormat};
+use crate::event_time::{AllIdle, NamedStrategy, Panes, TumblingWindows};
+
+/// What the reading knows besides the settings.
+#[derive(Debug)]
+pub(super) struct Surroundings<'a> {
+    pub(super) host_name: Option<&'a str>,
+    pub(super) strategies: &'a [NamedStrategy],
+}
+
+/// Reads all settings. A failure is in the report.
+pub(super) fn parse(
+    settings: &Settings,
+    surroundings: &Surroundings<'_>,
+    report: &mut Report<'_>,
+) -> Result<Config, Noted> {
+    let kafka = kafka::parse(&settings.kafka, surroundings, report);
+    let sources = source::parse_all(&settings.source, surroundings, report);
+    let window = parse_window(&settings.window, report);
+    let emit_interval = report.value(
+        &KeyPath::of("watermark.emit_interval"),
+        settings.watermark.emit_interval.as_ref(),
+        "write how often, such as \"200ms\"",
+        values::duration,
+    );
+    let all_idle = report.value(
+        &KeyPath::of("watermark.all_idle"),
+        settings.watermark.all_idle.as_ref(),
+        "write \"hold\"",
+        |text| values::word(text, &ALL_IDLE),
+    );
+    let source = sources.as_ref().ok().and_then(|sources| sources.first());
+    let key = grouping::parse_key(&settings.key, source, report);
+    let aggregates =
+        grouping::parse_aggregates(&settings.aggregate, source, key.as_ref().ok(), report);
+    let guard = parse_guard(&settings.guard, report);
+    let results = output::parse_results(&settings.results, report);
+    let late_topic = output::parse_topic("late.topic", &settings.late, report);
+    let dead_letter_topic = output::parse_topic("dead_letter.topic", &settings.dead_letter, report);
+    let topics = output::parse_topics(&settings.topics, report);
+    output::check_topics(settings, report);
+    let delivery = parse_delivery(&settings.delivery, report);
+    let listen = report.value(
+        &KeyPath::of("http.listen"),
+        settings.http.listen.as_ref(),
+        "write \"127.0.0.1:8080\"",
+        parse_listen,
+    );
+    let log = parse_log(&settings.log, report);
+    let shutdown_timeout = report.value(
+        &KeyPath::of("service.shutdown_timeout"),
+        settings.service.shutdown_timeout.as_ref(),
+        "write \"25s\"",
+        values::positive_duration,
+    );
+
+    let (windows, allowed_lateness, panes) = window?;
+    let (sources, emit_interval) = (sources?, emit_interval?);
+    source::warn_of_short_timeouts(&sources, emit_interval, report);
+    let (key, aggregates) = (key?, aggregates?);
+    source::warn_of_unused_fields(&sources, &key, &aggregates, report);
+    Ok(Config {
+        kafka: kafka?,
+        sources,
+        windows,
+        allowed_lateness,
+        panes,
+        emit_interval,
+        all_idle: all_idle?,
+        key,
+        aggregates,
+        guard: guard?,
+        results: results?,
+        late_topic: late_topic?,
+        dead_letter_topic: dead_letter_topic?,
+        topics: topics?,
+        delivery: delivery?,
+        http: Http { listen: listen? },
+        log: log?,
+        shutdown_timeout: shutdown_timeout?,
+    })
+}
+
+/// Adds one more to what has been read, as long as nothing has a fault.
+fn and_one_more<T>(
+    read: Result<Vec<T>, Noted>,
+    one_more: Result<T, Noted>,
+) -> Result<Vec<T>, Noted> {
+    let mut read = read?;
+    read.push(one_more?);
+    Ok(read)
+}
+
+fn parse_window(
+    settings: &WindowSettings,
+    report: &mut Report<'_>,
+) -> Result<(TumblingWindows, Duration, Panes), Noted> {
+    let section = KeyPath::of("window");
+    let size = report.value(
+        &section.key("size"),
+        settings.size.as_ref(),
+        "write how long a window is, such as \"1m\"",
+        values::positive_duration,
+    );
+    let offset_key = section.key("offset");
+    let offset_ms =
+        report.value(&offset_key, settings.offset.as_ref(), "write \"0s\"", values::signed_millis);
+    let allowed_lateness = report.value(
+        &section.key("allowed_lateness"),
+        settings.allowed_lateness.as_ref(),
+        "write \"0s\"",
+        values::duration,
+    );
+    let panes = report.value(
+        &section.key("panes"),
+        settings.panes.as_ref(),
+        "write \"accumulating\"",
+        |text| values::word(text, &PANES),
+    );
+    let windows = TumblingWindows::new(size?, offset_ms?).ok_or_else(|| {
+        let problem =
+            "is not smaller than window.size; windows repeat after one size, so take off whole sizes";
+        report.fault(&offset_key, problem)
+    });
+    Ok((windows?, allowed_lateness?, panes?))
+}
+
+fn parse_guard(settings: &GuardSettings, report: &mut Report<'_>) -> Result<Guard, Noted> {
+    let section = KeyPath::of("guard");
+    let max_future = report.value(
+        &section.key("max_future"),
+        settings.max_future.as_ref(),
+        "write \"1h\"",
+        values::duration_or_off,
+    );
+    let min_timestamp = report.value(
+        &section.key("min_timestamp"),
+        settings.min_timestamp.as_ref(),
+        "write \"2000-01-01T00:00:00Z\"",
+        values::time_or_off,
+    );
+    Ok(Guard { max_future: max_future?, min_timestamp: min_timestamp? })
+}
+
+fn parse_delivery(settings: &DeliverySettings, report: &mut Report<'_>) -> Result<Delivery, Noted> {
+    let section = KeyPath::of("delivery");
+    let guarantee = report.value(
+        &section.key("guarantee"),
+        settings.guarantee.as_ref(),
+        "write \"exactly_once\"",
+        |text| values::word(text, &GUARANTEES),
+    );
+    let commit_key = section.key("commit_interval");
+    let commit_interval = report.value(
+        &commit_key,
+        settings.commit_interval.as_ref(),
+        "write \"1s\"",
+        values::positive_duration,
+    );
+    let transaction_timeout = report.value(
+        &section.key("transaction_timeout"),
+        settings.transaction_timeout.as_ref(),
+        "write \"15s\"",
+        parse_transaction_timeout,
+    );
+    let (commit_interval, transaction_timeout) = (commit_interval?, transaction_timeout?);
+    if commit_interval >= transaction_timeout {
+        report.fault(
+            &commit_key,
+            "is not shorter than delivery.transaction_timeout, so the broker would end every transaction before its \
+             commit; make it shorter, or the timeout longer",
+        );
+    }
+    Ok(Delivery { guarantee: guarantee?, commit_interval, transaction_timeout })
+}
+
+fn parse_transaction_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = values::positive_duration(text)?;
+    // The range of librdkafka's `transaction.timeout.ms`.
+    if timeout < Duration::from_secs(1) || i32::try_from(timeout.as_millis()).is_err() {
+        return Err(format!(
+            "\"{text}\" is out of range; write at least \"1s\" and at most \"596h\""
+        ));
+    }
+    Ok(timeout)
+}
+
+fn parse_listen(text: &str) -> Result<std::net::SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().unwrap_or_default();
+        let port = port.parse::<u16>().unwrap_or(8080);
+        format!(
+            "\"{text}\" is no address with a port; write \"127.0.0.1:{port}\", or \"0.0.0.0:{port}\" to be reached \
+             from other hosts"
+        )
+    })
+}
+
+fn parse_log(settings: &LogSettings, report: &mut Report<'_>) -> Result<Log, Noted> {
+    let section = KeyPath::of("log");
+    let format =
+        report.value(&section.key("format"), settings.format.as_ref(), "write \"auto\"", |text| {
+            values::word(text, &LOG_FORMATS)
+        });
+    let filter =
+        report.value(&section.key("filter"), settings.filter.as_ref(), "write \"info\"", |text| {
+            let hint = "write a level such as \"info\", or \"info,tidegate::kafka=debug\"";
+            tracing_subscriber::filter::EnvFilter::builder()
+                .parse(text)
+                .map(|_| text.to_owned())
+                .map_err(|error| format!("\"{text}\": {error}; {hint}"))
+        });
+    Ok(Log { format: format?, filter: filter? })
+}
+
+const ALL_IDLE: [(&str, AllIdle); 3] =
+    [("hold", AllIdle::Hold), ("flush", AllIdle::Flush), ("wall_clock", AllIdle::WallClock)];
+
+const PANES: [(&str, Panes); 2] =
+    [("accumulating", Panes::Accumulating), ("discarding", Panes::Discarding)];
+
+const GUARANTEES: [(&str, Guarantee); 2] =
+    [("exactly_once", Guarantee::ExactlyOnce), ("at_least_once", Guarantee::AtLeastOnce)];
+
+const LOG_FORMATS: [(&str, LogFormat); 3] =
+    [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];

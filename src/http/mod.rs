@@ -1,0 +1,109 @@
+//! What the service answers over HTTP: metrics, probes and its state.
+//!
+//! Nothing here reaches into the loop. All answers are made from the newest snapshot and the counters, so a slow
+//! client costs the loop nothing.
+
+mod server;
+mod status;
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+use tracing::error;
+
+pub use server::{BindError, Server};
+
+use crate::clock::ReadNow;
+use crate::insight::{Phase, Watch};
+use crate::metrics::{self, Metrics};
+
+/// What the answers are made from.
+#[derive(Clone)]
+pub struct HttpState {
+    /// The series.
+    pub metrics: Metrics,
+    /// The newest snapshot.
+    pub watch: Watch,
+    /// The time.
+    pub clock: ReadNow,
+    /// The topics, by number.
+    pub topics: Arc<[String]>,
+}
+
+impl fmt::Debug for HttpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpState").field("topics", &self.topics).finish_non_exhaustive()
+    }
+}
+
+fn router(state: HttpState) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/metrics", get(render))
+        .route("/livez", get(livez))
+        .route("/healthz", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/api/v1/status", get(status))
+        .with_state(state)
+}
+
+async fn index() -> &'static str {
+    concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n/metrics /livez /readyz /api/v1/status\n")
+}
+
+async fn render(State(state): State<HttpState>) -> Response {
+    match state.metrics.render() {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(cause) => {
+            error!(error = &cause as &dyn std::error::Error, "metrics could not be written");
+            (StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n")
+                .into_response()
+        }
+    }
+}
+
+/// The answer of a probe.
+#[derive(Serialize)]
+struct Verdict {
+    status: &'static str,
+    phase: &'static str,
+    /// Why it is not well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// What the Kafka client said last, while no broker can be reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<String>,
+}
+
+fn verdict(phase: &Phase, well: &'static str, reason: Option<String>) -> Response {
+    let (code, status) = match reason {
+        None => (StatusCode::OK, well),
+        Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "failing"),
+    };
+    let blocked = if let Phase::Blocked(cause) = phase { Some(cause.clone()) } else { None };
+    (code, Json(Verdict { status, phase: phase.name(), reason, blocked })).into_response()
+}
+
+async fn livez(State(state): State<HttpState>) -> Response {
+    let snapshot = state.watch.snapshot();
+    verdict(&snapshot.phase, "alive", snapshot.stalled((state.clock)().monotonic))
+}
+
+async fn readyz(State(state): State<HttpState>) -> Response {
+    let snapshot = state.watch.snapshot();
+    verdict(&snapshot.phase, "ready", snapshot.phase.not_ready().map(str::to_owned))
+}
+
+async fn status(State(state): State<HttpState>) -> Response {
+    let snapshot = state.watch.snapshot();
+    Json(status::Status::new(&snapshot, &state.topics, (state.clock)())).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::server::Limits;
+use super::*;
+use crate::event_time::{EventTime, MonotonicTime, Now, PartitionId, TimeWindow, WatermarkStatus};
+use crate::insight::{FiredWindow, PartitionSnapshot, Snapshot};
+use crate::metrics::{MetricsInfo, SourceInfo};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// A server on a port of its own, with a clock and snapshots set by hand.
+struct Bench {
+    address: SocketAddr,
+    watch: Watch,
+    now: Arc<Mutex<Now>>,
+    metrics: Metrics,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<()>,
+}
+
+fn state(now: Arc<Mutex<Now>>) -> HttpState {
+    let info = MetricsInfo {
+        librdkafka: "2.12.1".to_owned(),
+        subtask: 0,
+        sources: vec![SourceInfo {
+            topic: "orders".to_owned(),
+            strategy: "ascending".to_owned(),
+            idle_timeout: None,
+            max_out_of_orderness: None,
+        }],
+        window_size: Duration::from_mins(1),
+        allowed_lateness: Duration::ZERO,
+    };
+    let watch = Watch::default();
+    let clock: ReadNow = Arc::new(move || *now.lock().unwrap());
+    let metrics = Metrics::new(&info, watch.clone(), Arc::clone(&clock)).unwrap();
+    HttpState { metrics, watch, clock, topics: ["orders".to_owned()].into() }
+}
+
+async fn bench() -> Bench {
+    bench_with(|server| server).await
+}
+
+async fn bench_with(adjust: impl FnOnce(Server) -> Server) -> Bench {
+    let now = Now { monotonic: MonotonicTime::default(), wall: EventTime(1_800_000_000_000) };
+    let now = Arc::new(Mutex::new(now));
+    let state = state(Arc::clone(&now));
+    let (watch, metrics) = (state.watch.clone(), state.metrics.clone());
+    let server = adjust(Server::bind(ANY_PORT.parse().unwrap(), state).await.unwrap());
+    let (stop, stopped) = oneshot::channel();
+    let address = server.address();
+    let running = tokio::spawn(server.run(async { stopped.await.unwrap_or(()) }));
+    Bench { address, watch, now, metrics, stop, running }
+}
+
+struct Answer {
+    code: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn read(mut stream: TcpStream) -> Self {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Self { code, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    fn json(&self) -> serde_json::Value {
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+fn open(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+impl Bench {
+    async fn request(&self, method: &str, path: &str, headers: &str) -> Answer {
+        let address = self.address;
+        let text =
+            format!("{method} {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n{headers}\r\n");
+        let answer = spawn_blocking(move || {
+            let mut stream = open(address);
+            stream.write_all(text.as_bytes()).unwrap();
+            Answer::read(stream)
+        });
+        answer.await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, "").await
+    }
+
+    /// The code and the JSON of a probe.
+    async fn probe(&self, path: &str) -> (u16, serde_json::Value) {
+        let answer = self.get(path).await;
+        (answer.code, answer.json())
+    }
+
+    fn publish(&self, phase: Phase) {
+        let taken = Some(self.now.lock().unwrap().monotonic);
+        self.watch.publish(Snapshot { taken, phase, ..Snapshot::default() });
+    }
+
+    fn pass(&self, secs: u64) {
+        self.now.lock().unwrap().monotonic.0 += Duration::from_secs(secs);
+    }
+}
+
+#[tokio::test]
+async fn metrics_have_the_content_type_that_prometheus_asks_for() {
+    let bench = bench().await;
+    let got = bench.get("/metrics").await;
+    assert_eq!(got.code, 200);
+    let content_type = Some("text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(got.header("content-type"), content_type);
+    assert!(got.body.contains("tidegate_build_info{"));
+
+    let head = bench.request("HEAD", "/metrics", "").await;
+    assert_eq!((head.code, head.body.as_str()), (200, ""));
+    assert_eq!(head.header("content-type"), content_type);
+    assert!(head.header("content-length").is_some());
+}
+
+#[tokio::test]
+async fn a_long_answer_arrives_whole() {
+    let bench = bench().await;
+    for partition in 0..1_000 {
+        bench.metrics.assigned(PartitionId { topic: 0, partition });
+    }
+    let got = bench.get("/metrics").await;
+    assert_eq!(got.body.matches("tidegate_records_in_total{").count(), 1_000);
+    assert_eq!(got.header("content-length"), Some(got.body.len().to_string().as_str()));
+}
+
+#[tokio::test]
+async fn a_stalled_loop_is_not_alive_and_a_lost_broker_is_no_reason() {
+    let bench = bench().await;
+    bench.pass(60);
+    assert_eq!(
+        bench.probe("/livez").await,
+        (200, serde_json::json!({ "status": "alive", "phase": "starting" }))
+    );
+    bench.pass(1);
+    assert_eq!(bench.probe("/livez").await.0, 503);
+
+    bench.publish(Phase::Blocked("all brokers are down".to_owned()));
+    bench.pass(30);
+    let (code, body) = bench.probe("/healthz").await;
+    assert_eq!((code, &body["blocked"]), (200, &"all brokers are down".into()));
+    bench.pass(1);
+    let (code, body) = bench.probe("/livez").await;
+    assert_eq!((code, &body["status"]), (503, &"failing".into()));
+    assert_eq!(body["reason"], "the loop has not turned for 31 s");
+}
+
+#[tokio::test]
+async fn ready_from_the_first_assignment_until_the_end_begins() {
+    let bench = bench().await;
+    let (code, body) = bench.probe("/readyz").await;
+    assert_eq!((code, &body["reason"]), (503, &"waiting for the first assignment".into()));
+    bench.publish(Phase::Running); // with no partition at all: a standby
+    assert_eq!(
+        bench.probe("/readyz").await,
+        (200, serde_json::json!({ "status": "ready", "phase": "running" }))
+    );
+    for (phase, code) in [
+        (Phase::Blocked("all brokers are down".to_owned()), 200),
+        (Phase::Draining, 503),
+        (Phase::Stopping, 503),
+        (Phase::Stopped, 503),
+    ] {
+        bench.publish(phase);
+        assert_eq!(bench.probe("/readyz").await.0, code);
+    }
+}
+
+#[tokio::test]
+async fn the_status_is_the_snapshot_in_milliseconds() {
+    let bench = bench().await;
+    let id = PartitionId { topic: 0, partition: 3 };
+    bench.pass(10);
+    bench.watch.publish(Snapshot {
+        taken: Some(MonotonicTime(Duration::from_millis(9_800))),
+        phase: Phase::Running,
+        watermark: Some(EventTime(1_799_999_995_000)),
+        holder: Some(id),
+        partitions: vec![PartitionSnapshot {
+            id,
+            watermark: Some(EventTime(1_799_999_995_000)),
+            max_event_time: None,
+            status: WatermarkStatus::Active,
+            bound: Some(Duration::from_secs(2)),
+            gauges: vec![("own", 0.5)],
+            idle_in: None,
+            caught_up: true,
+            position: Some(7),
+            end_offset: Some(9),
+        }],
+        recent: vec![FiredWindow {
+            window: TimeWindow { start: EventTime(0), end: EventTime(60_000) },
+            on_time: 4,
+            late: 1,
+            fired_at: EventTime(61_000),
+        }],
+        last_commit: Some(MonotonicTime(Duration::from_secs(9))),
+        ..Snapshot::default()
+    });
+    let expected = serde_json::json!({
+        "now": 1_800_000_000_000_i64,
+        "phase": "running",
+        "blocked": null,
+        "age_ms": 200,
+        "watermark": 1_799_999_995_000_i64,
+        "watermark_lag_ms": 5_000,
+        "holder": { "topic": "orders", "partition": 3 },
+        "partitions": [{
+            "topic": "orders", "partition": 3, "status": "active",
+            "watermark": 1_799_999_995_000_i64, "watermark_lag_ms": 5_000,
+            "max_event_time": null, "bound_ms": 2_000, "idle_in_ms": null,
+            "caught_up": true, "position": 7, "end_offset": 9, "lag": 2,
+            "gauges": { "own": 0.5 },
+        }],
+        "windows_open": 0,
+        "panes_open": 0,
+        "oldest_open_window": null,
+        "recent": [{
+            "window_start": 0, "window_end": 60_000, "on_time": 4, "late": 1, "fired_at": 61_000,
+        }],
+        "last_commit": 1_799_999_999_000_i64,
+    });
+    assert_eq!(bench.probe("/api/v1/status").await, (200, expected));
+}
+
+#[tokio::test]
+async fn other_requests_are_refused() {
+    let bench = bench().await;
+    assert!(bench.get("/").await.body.contains("/metrics"));
+    assert_eq!(bench.get("/elsewhere").await.code, 404);
+    assert_eq!(bench.request("POST", "/readyz", "content-length: 0\r\n").await.code, 405);
+}
+
+#[tokio::test]
+async fn a_header_without_end_is_refused() {
+    let bench = bench().await;
+    let mut stream = open(bench.address);
+    let text = format!("{:x<1$}", "GET / HTTP/1.1\r\nx-long: ", Limits::BUFFER);
+    let answer = spawn_blocking(move || {
+        stream.write_all(text.as_bytes()).unwrap();
+        Answer::read(stream)
+    });
+    assert_eq!(answer.await.unwrap().code, 431);
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named_with_the_setting() {
+    let bench = bench().await;
+    let fault = Server::bind(bench.address, state(Arc::clone(&bench.now))).await.unwrap_err();
+    let text = fault.to_string();
+    assert!(text.contains(&bench.address.to_string()) && text.contains("http.listen"), "{text}");
+    assert_eq!(fault.cause.kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[tokio::test]
+async fn silent_clients_lose_their_connections_to_others() {
+    let limits = Limits {
+        connections: 1,
+        header: Duration::from_millis(50),
+        lifetime: Duration::from_mins(1),
+        grace: Duration::from_secs(1),
+    };
+    let bench = bench_with(|server| server.limited(limits)).await;
+    let mut silent = open(bench.address); // takes the only slot
+    let mut slow = open(bench.address);
+    slow.write_all(b"GET / HTTP/1.1\r\nhost: here").unwrap();
+    assert_eq!(bench.get("/livez").await.code, 200);
+    let rest = spawn_blocking(move || {
+        let mut rest = Vec::new();
+        silent.read_to_end(&mut rest).map(|_| rest)
+    });
+    assert_eq!(rest.await.unwrap().unwrap(), b"");
+    drop(slow);
+}
+
+#[tokio::test]
+async fn a_connection_is_ended_after_its_lifetime() {
+    let limits = Limits {
+        connections: 1,
+        header: Duration::from_mins(1),
+        lifetime: Duration::from_millis(50),
+        grace: Duration::from_millis(50),
+    };
+    let bench = bench_with(|server| server.limited(limits)).await;
+    let idle = open(bench.address);
+    assert_eq!(bench.get("/livez").await.code, 200);
+    drop(idle);
+}
+
+#[tokio::test]
+async fn the_server_ends_when_told_and_closes_idle_connections() {
+    let bench = bench().await;
+    let mut idle = open(bench.address);
+    assert_eq!(bench.get("/livez").await.code, 200);
+    bench.stop.send(()).unwrap();
+    bench.running.await.unwrap();
+    let mut rest = Vec::new();
+    idle.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+    assert!(TcpStream::connect(bench.address).is_err());
+}

@@ -1,0 +1,195 @@
+//! What the loop knows, for people: a snapshot of where it stands, and a tally of what became of the records.
+//!
+//! The pipeline writes both and nothing else looks into it. The [`Snapshot`] is replaced at each emit tick behind a
+//! [`Watch`]; the [`Tally`] is added to the metrics when a transaction has committed.
+
+mod health;
+mod sentence;
+pub mod words;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::codec::Reason;
+use crate::event_time::{
+    EventTime, LateCause, MonotonicTime, PartitionId, TimeWindow, Timing, WatermarkStatus,
+};
+
+pub use sentence::sentence;
+
+/// Where the subtask stands, as of its last emit tick.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// When it was taken; `None` before the loop's first turn.
+    pub taken: Option<MonotonicTime>,
+    /// What the loop is doing.
+    pub phase: Phase,
+    /// The subtask watermark.
+    pub watermark: Option<EventTime>,
+    /// The active partition with the least watermark.
+    pub holder: Option<PartitionId>,
+    /// The partitions assigned, in their order.
+    pub partitions: Vec<PartitionSnapshot>,
+    /// Distinct windows held.
+    pub windows_open: usize,
+    /// (window, key) entries held.
+    pub panes_open: usize,
+    /// The start of the oldest window held.
+    pub oldest_open_window: Option<EventTime>,
+    /// The windows that fired last, the newest at the end; at most [`Snapshot::RECENT`].
+    pub recent: Vec<FiredWindow>,
+    /// When the last commit ended.
+    pub last_commit: Option<MonotonicTime>,
+}
+
+impl Snapshot {
+    /// How many fired windows are remembered.
+    pub const RECENT: usize = 32;
+}
+
+/// What the loop is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Before the first assignment.
+    #[default]
+    Starting,
+    /// Reading.
+    Running,
+    /// Trying to reach the brokers again; what the client said last.
+    Blocked(String),
+    /// Firing what is open before it ends.
+    Draining,
+    /// Committing and closing.
+    Stopping,
+    /// Ended.
+    Stopped,
+}
+
+/// One partition as of the last emit tick.
+#[derive(Clone, Debug)]
+pub struct PartitionSnapshot {
+    /// Which one.
+    pub id: PartitionId,
+    /// Its own watermark.
+    pub watermark: Option<EventTime>,
+    /// The greatest event time accepted.
+    pub max_event_time: Option<EventTime>,
+    /// Whether it takes part in the minimum.
+    pub status: WatermarkStatus,
+    /// The out-of-orderness bound in force.
+    pub bound: Option<Duration>,
+    /// The generator's own numbers.
+    pub gauges: Vec<(&'static str, f64)>,
+    /// How much silence is left until it is idle; `None` without a timeout.
+    pub idle_in: Option<Duration>,
+    /// Whether its silence means anything: caught up, and the broker answers.
+    pub caught_up: bool,
+    /// The offset of the next record to read; `None` before the first fetch.
+    pub position: Option<i64>,
+    /// The end offset that the last fetch reported.
+    pub end_offset: Option<i64>,
+}
+
+impl PartitionSnapshot {
+    /// Records not read yet; `None` while an end is unknown. Never negative: the end offset may be the older of the two.
+    pub fn lag(&self) -> Option<u64> {
+        let behind = self.end_offset?.saturating_sub(self.position?);
+        Some(u64::try_from(behind).unwrap_or(0))
+    }
+
+    /// Whether its silence is worth a word: it is caught up, and its newest event is some seconds old or there is none.
+    pub fn is_silent(&self, wall: EventTime) -> bool {
+        const A_WHILE: Duration = Duration::from_secs(2);
+        self.caught_up && self.max_event_time.is_none_or(|newest| newest.behind(wall) > A_WHILE)
+    }
+}
+
+/// A window that fired, over all its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FiredWindow {
+    /// The window.
+    pub window: TimeWindow,
+    /// On-time panes.
+    pub on_time: u64,
+    /// Late panes.
+    pub late: u64,
+    /// When its last pane fired, on the wall clock.
+    pub fired_at: EventTime,
+}
+
+/// The newest snapshot, shared between the loop that writes it and the readers.
+#[derive(Clone, Debug, Default)]
+pub struct Watch(Arc<Mutex<Arc<Snapshot>>>);
+
+impl Watch {
+    /// The newest snapshot.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the snapshot.
+    pub fn publish(&self, snapshot: Snapshot) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+}
+
+/// What became of the records since the last commit: counts that are true only once the commit is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// By partition.
+    pub partitions: BTreeMap<PartitionId, PartitionTally>,
+    /// Dead letters by topic number and reason.
+    pub dead_letters: BTreeMap<(u16, Reason), u64>,
+    /// Panes written, by timing.
+    pub panes: BTreeMap<&'static str, u64>,
+    /// Panes that became dead letters instead, because their topic takes no message of their size.
+    pub panes_undeliverable: u64,
+    /// Windows that were freed.
+    pub windows_freed: u64,
+    /// Output records whose own time was replaced by the current one, since their topic would have deleted or
+    /// refused them.
+    pub timestamps_replaced: u64,
+    /// Times the multiplexer's candidate was below the subtask watermark.
+    pub watermark_regressions: u64,
+}
+
+/// The counts of one partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionTally {
+    /// Records read, whatever became of them.
+    pub records: u64,
+    /// Their payload bytes.
+    pub bytes: u64,
+    /// Records without a payload.
+    pub tombstones: u64,
+    /// Records of a partition that is not assigned.
+    pub ignored: u64,
+    /// Records that went to the late topic, by cause.
+    pub late: [u64; LateCause::ALL.len()],
+    /// Records added to a window that had fired.
+    pub refired: u64,
+    /// Changes to idle.
+    pub to_idle: u64,
+    /// Changes to active.
+    pub to_active: u64,
+    /// Records that had been deleted before they were read.
+    pub missing: u64,
+}
+
+impl Tally {
+    /// The counts of a partition.
+    pub fn partition(&mut self, id: PartitionId) -> &mut PartitionTally {
+        self.partitions.entry(id).or_default()
+    }
+
+    /// Counts a pane.
+    pub fn pane(&mut self, timing: Timing) {
+        *self.panes.entry(timing.name()).or_default() += 1;
+    }
+
+    /// Counts a dead letter.
+    pub fn dead_letter(&mut self, topic: u16, reason: Reason) {
+        *self.dead_letters.entry((topic, reason)).or_default() += 1;
+    }
+}

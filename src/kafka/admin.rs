@@ -1,0 +1,213 @@
+//! The topics: which are missing, which to create, what they take.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rdkafka::admin::{AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::client::{Clients, REQUEST_TIMEOUT};
+use super::rebalance::ConsumerEvents;
+use crate::config::Config;
+use crate::pipeline::{OutputTopic, Time, TopicLimits};
+
+/// Why the service cannot work with this cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The client's own settings.
+    #[error("the Kafka client cannot be made: {0}; see [kafka.properties] in the configuration")]
+    Client(String),
+    /// Wrong credentials.
+    #[error(
+        "the brokers at {brokers} refuse the credentials: {cause}; see [kafka.properties] in the configuration"
+    )]
+    Credentials {
+        /// Where.
+        brokers: String,
+        /// What they said.
+        cause: String,
+    },
+    /// Topics that the configuration names and the cluster lacks.
+    #[error(
+        "missing topics: `{}`; create them, or set `topics.create = true` to have them created", .0.join("`, `")
+    )]
+    MissingTopics(Vec<String>),
+    /// A topic could not be created.
+    #[error("topic `{topic}` could not be created: {cause}")]
+    NotCreated {
+        /// Which one.
+        topic: String,
+        /// Why.
+        cause: String,
+    },
+    /// The producer.
+    #[error("the producer cannot begin: {0}")]
+    Producer(String),
+}
+
+impl ConnectError {
+    pub(super) fn client(error: &KafkaError) -> Self {
+        Self::Client(error.to_string())
+    }
+}
+
+/// The names of the output topics.
+pub(super) fn output_topics(config: &Config) -> BTreeMap<OutputTopic, String> {
+    [
+        (OutputTopic::Results, config.results.topic.clone()),
+        (OutputTopic::Late, config.late_topic.clone()),
+        (OutputTopic::DeadLetter, config.dead_letter_topic.clone()),
+    ]
+    .into()
+}
+
+/// Waits until the brokers answer and every topic is there; creates what is missing if the configuration says so.
+/// `Ok(None)` if the service was asked to stop meanwhile.
+pub(super) fn wait_for_topics(
+    config: &Config,
+    clients: &Clients,
+    consumer: &BaseConsumer<ConsumerEvents>,
+    time: &impl Time,
+) -> Result<Option<()>, ConnectError> {
+    let brokers = &config.kafka.bootstrap_servers;
+    let mut created = false;
+    let mut wait = FIRST_WAIT;
+    while !time.stopping() {
+        // Errors of the connection are reported by a poll; there is no record to lose before the subscription.
+        consumer.poll(Duration::ZERO);
+        let known = match consumer.fetch_metadata(None, REQUEST_TIMEOUT) {
+            Ok(metadata) => {
+                metadata.topics().iter().map(|topic| topic.name().to_owned()).collect::<Vec<_>>()
+            }
+            Err(error) => {
+                consumer.poll(Duration::ZERO);
+                let (code, reason) = consumer.context().take_error().unzip();
+                let reason = reason.unwrap_or_else(|| error.to_string());
+                if matches!(
+                    code,
+                    Some(
+                        RDKafkaErrorCode::Authentication
+                            | RDKafkaErrorCode::SaslAuthenticationFailed
+                    )
+                ) {
+                    return Err(ConnectError::Credentials {
+                        brokers: brokers.clone(),
+                        cause: reason,
+                    });
+                }
+                tracing::warn!(
+                    brokers,
+                    reason,
+                    retry_in_ms = wait.as_millis(),
+                    "no broker answers"
+                );
+                time.wait(wait);
+                wait = (wait * 2).min(LONGEST_WAIT);
+                continue;
+            }
+        };
+        let inputs = config.sources.iter().map(|source| source.topic.clone());
+        let wanted = inputs.chain(output_topics(config).into_values());
+        let missing: Vec<_> = wanted.filter(|topic| !known.contains(topic)).collect();
+        if missing.is_empty() {
+            return Ok(Some(()));
+        }
+        if !config.topics.create {
+            return Err(ConnectError::MissingTopics(missing));
+        }
+        if !created {
+            create(config, clients, &missing)?;
+            created = true;
+        }
+        time.wait(FIRST_WAIT);
+    }
+    Ok(None)
+}
+
+fn create(config: &Config, clients: &Clients, topics: &[String]) -> Result<(), ConnectError> {
+    let new = topics.iter().map(|name| {
+        let replication = TopicReplication::Fixed(config.topics.replication_factor.unwrap_or(-1));
+        NewTopic::new(name, config.topics.partitions, replication)
+    });
+    let new: Vec<_> = new.collect();
+    let admin = clients.admin()?;
+    let results = block_on(admin.create_topics(&new, &options()))?
+        .map_err(|error| ConnectError::client(&error))?;
+    for result in results {
+        match result {
+            Ok(topic) => {
+                tracing::info!(topic, partitions = config.topics.partitions, "topic created");
+            }
+            Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+            Err((topic, code)) => {
+                return Err(ConnectError::NotCreated { topic, cause: code.to_string() });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the output topics take. A broker that does not tell (or a missing right to ask) leaves Kafka's defaults.
+pub(super) fn limits(
+    clients: &Clients,
+    topics: &BTreeMap<OutputTopic, String>,
+) -> Result<BTreeMap<OutputTopic, TopicLimits>, ConnectError> {
+    let admin = clients.admin()?;
+    let asked: Vec<_> = topics.values().map(|name| ResourceSpecifier::Topic(name)).collect();
+    let mut limits: BTreeMap<_, _> =
+        topics.keys().map(|to| (*to, TopicLimits::default())).collect();
+    match block_on(admin.describe_configs(&asked, &options()))? {
+        Ok(answers) => {
+            for (answer, limit) in answers.iter().zip(limits.values_mut()) {
+                match answer {
+                    Ok(resource) => read_limits(resource, limit),
+                    Err(code) => {
+                        tracing::warn!(%code, "a topic's settings cannot be read; taking Kafka's defaults");
+                    }
+                }
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the topics' settings cannot be read; taking Kafka's defaults");
+        }
+    }
+    for (to, limit) in &mut limits {
+        let name = topics.get(to).map(String::as_str);
+        if let Ok(metadata) = admin.inner().fetch_metadata(name, REQUEST_TIMEOUT) {
+            let partitions = metadata.topics().first().map_or(1, |topic| topic.partitions().len());
+            limit.partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
+        }
+    }
+    Ok(limits)
+}
+
+fn read_limits(resource: &ConfigResource, limits: &mut TopicLimits) {
+    let setting = |name: &str| {
+        resource.get(name).and_then(|entry| entry.value.as_deref()?.parse::<i64>().ok())
+    };
+    if let Some(bytes) = setting("max.message.bytes") {
+        limits.max_message_bytes = usize::try_from(bytes).unwrap_or(0);
+    }
+    limits.retention =
+        setting("retention.ms").and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(ADMIN_TIMEOUT)).operation_timeout(Some(ADMIN_TIMEOUT))
+}
+
+/// Waits for an answer of the admin client, which has a thread of its own.
+fn block_on<F: Future>(future: F) -> Result<F::Output, ConnectError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .map_err(|error| ConnectError::Client(error.to_string()))?;
+    Ok(runtime.block_on(future))
+}
+
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+
+const LONGEST_WAIT: Duration = Duration::from_secs(5);

@@ -1,0 +1,157 @@
+//! Client settings: what exactly-once asks of them, what was measured, and what people add.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::AdminClient;
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::BaseConsumer;
+use rdkafka::producer::BaseProducer;
+
+use super::OnError;
+use super::admin::ConnectError;
+use super::rebalance::ConsumerEvents;
+use super::sink::Deliveries;
+use crate::clock::Clock;
+use crate::config::{Config, Guarantee, Properties};
+use crate::event_time::PartitionId;
+
+/// Makes the clients of one subtask.
+pub(super) struct Clients {
+    common: ClientConfig,
+    consumer: ClientConfig,
+    producer: ClientConfig,
+    /// Who writes here; a second one under the same id fences the first.
+    pub(super) transactional_id: String,
+    pub(super) on_error: OnError,
+}
+
+impl Clients {
+    pub(super) fn new(config: &Config, subtask: u16, on_error: OnError) -> Self {
+        let kafka = &config.kafka;
+        let transactional_id = format!("{}-{}-{subtask}", kafka.group_id, kafka.instance_id);
+        let ours = |defaults: &[(&str, &str)], own: &[&Properties], fixed: &[(&str, &str)]| {
+            let mut client = ClientConfig::new();
+            client.set("bootstrap.servers", &kafka.bootstrap_servers);
+            client.set("client.id", format!("tidegate-{}-{subtask}", kafka.instance_id));
+            client.set("reconnect.backoff.max.ms", "5000");
+            let own = own.iter().flat_map(|properties| properties.iter());
+            // What people set wins over what was measured, and what the guarantees depend on wins over both.
+            for (name, value) in defaults.iter().copied().chain(own).chain(fixed.iter().copied()) {
+                client.set(name, value);
+            }
+            client
+        };
+        let property =
+            |name: &str| kafka.consumer_properties.get(name).or_else(|| kafka.properties.get(name));
+        let newer_protocol = property("group.protocol")
+            .is_some_and(|protocol| protocol.eq_ignore_ascii_case("consumer"));
+        // The newer group protocol has these on the broker and refuses them here.
+        let group: &[_] = if newer_protocol { &[] } else { &CLASSIC_GROUP };
+        let consumer = ours(
+            &[&CONSUMER[..], group].concat(),
+            &[&kafka.properties, &kafka.consumer_properties],
+            &[
+                ("group.id", &kafka.group_id),
+                ("enable.auto.commit", "false"),
+                ("enable.auto.offset.store", "false"),
+                ("auto.offset.reset", "error"),
+                ("isolation.level", "read_committed"),
+                ("statistics.interval.ms", "1000"),
+            ],
+        );
+        let timeout = config.delivery.transaction_timeout.as_millis().to_string();
+        let transactional =
+            [("transactional.id", transactional_id.as_str()), ("transaction.timeout.ms", &timeout)];
+        let transactional: &[_] =
+            if config.delivery.guarantee == Guarantee::ExactlyOnce { &transactional } else { &[] };
+        let producer = ours(
+            &PRODUCER,
+            &[&kafka.properties, &kafka.producer_properties],
+            &[&[("enable.idempotence", "true"), ("partitioner", "murmur2_random")], transactional]
+                .concat(),
+        );
+        let common = ours(&[], &[&kafka.properties], &[]);
+        Self { common, consumer, producer, transactional_id, on_error }
+    }
+
+    pub(super) fn consumer(
+        &self,
+        clock: Clock,
+        topics: Arc<TopicNumbers>,
+    ) -> Result<BaseConsumer<ConsumerEvents>, ConnectError> {
+        let context = ConsumerEvents::new(clock, topics, Arc::clone(&self.on_error));
+        self.consumer.create_with_context(context).map_err(|error| ConnectError::client(&error))
+    }
+
+    /// A producer whose batches fit every topic: a broker's limit is for a batch, and a batch is never split.
+    pub(super) fn producer(
+        &self,
+        max_message_bytes: usize,
+    ) -> Result<BaseProducer<Deliveries>, ConnectError> {
+        let mut config = self.producer.clone();
+        // librdkafka's own limits: 1,000 to 1,000,000,000 bytes.
+        let limit = max_message_bytes.clamp(1_000, 1_000_000_000);
+        config.set("message.max.bytes", limit.to_string());
+        let wanted =
+            config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(1_000_000);
+        config.set("batch.size", limit.min(wanted).to_string());
+        config
+            .create_with_context(Deliveries::new(Arc::clone(&self.on_error)))
+            .map_err(|error| ConnectError::client(&error))
+    }
+
+    pub(super) fn admin(&self) -> Result<AdminClient<DefaultClientContext>, ConnectError> {
+        self.common.create().map_err(|error| ConnectError::client(&error))
+    }
+}
+
+/// The input topics by their number.
+#[derive(Debug)]
+pub(super) struct TopicNumbers {
+    names: Vec<String>,
+}
+
+impl TopicNumbers {
+    pub(super) fn new(config: &Config) -> Self {
+        Self { names: config.sources.iter().map(|source| source.topic.clone()).collect() }
+    }
+
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    pub(super) fn name(&self, id: PartitionId) -> &str {
+        self.names.get(usize::from(id.topic)).map_or("", String::as_str)
+    }
+
+    /// The partition as the core calls it; `None` for a topic that is not an input.
+    pub(super) fn id(&self, topic: &str, partition: i32) -> Option<PartitionId> {
+        let place = self.names.iter().position(|name| name == topic)?;
+        Some(PartitionId { topic: u16::try_from(place).ok()?, partition })
+    }
+}
+
+/// Consumer settings that were measured.
+const CONSUMER: [(&str, &str); 3] = [
+    ("topic.metadata.refresh.interval.ms", "10000"),
+    // The default of 1 s starves a consumer that catches up.
+    ("fetch.queue.backoff.ms", "10"),
+    ("queued.max.messages.kbytes", "32768"),
+];
+
+/// Settings of the classic group protocol.
+const CLASSIC_GROUP: [(&str, &str); 2] =
+    [("partition.assignment.strategy", "cooperative-sticky"), ("session.timeout.ms", "10000")];
+
+/// Producer settings that were measured.
+const PRODUCER: [(&str, &str); 3] = [
+    ("linger.ms", "5"),
+    ("compression.type", "lz4"),
+    // A transaction's first request waits this long behind another one; the default of 100 ms is most of a commit.
+    ("retry.backoff.ms", "5"),
+];
+
+/// How long a request to the brokers may take before the loop looks around again.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

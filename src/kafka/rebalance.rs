@@ -1,0 +1,181 @@
+//! The consumer's callbacks turned into events: assignments, statistics, errors.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::error::KafkaError;
+use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
+use rdkafka::{ClientContext, Statistics, TopicPartitionList};
+
+use super::OnError;
+use super::client::TopicNumbers;
+use crate::clock::Clock;
+use crate::event_time::{MonotonicTime, PartitionId};
+
+/// A change of the assignment, as the group said it.
+#[derive(Debug)]
+pub(super) enum RebalanceEvent {
+    Assigned(Vec<PartitionId>),
+    Revoking(Vec<PartitionId>),
+    Lost(Vec<PartitionId>),
+}
+
+/// What the statistics say of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PartitionStatistics {
+    pub(super) end_offset: i64,
+    /// Nothing that could still become visible is in front of the end: the last stable offset is the end offset.
+    pub(super) stable: bool,
+    /// Its leader is connected and has answered within [`ANSWERED_LATELY`].
+    pub(super) leader_answers: bool,
+}
+
+/// Collects what the consumer's callbacks say; all of them run inside `poll`, on the polling thread.
+pub(super) struct ConsumerEvents {
+    clock: Clock,
+    topics: Arc<TopicNumbers>,
+    rebalances: Mutex<VecDeque<RebalanceEvent>>,
+    statistics: Mutex<Option<(MonotonicTime, BTreeMap<PartitionId, PartitionStatistics>)>>,
+    last_error: Mutex<Option<(RDKafkaErrorCode, String)>>,
+    closing: AtomicBool,
+    on_error: OnError,
+}
+
+impl ConsumerEvents {
+    pub(super) fn new(clock: Clock, topics: Arc<TopicNumbers>, on_error: OnError) -> Self {
+        Self {
+            clock,
+            topics,
+            rebalances: Mutex::default(),
+            statistics: Mutex::default(),
+            last_error: Mutex::default(),
+            closing: AtomicBool::new(false),
+            on_error,
+        }
+    }
+
+    pub(super) fn next_rebalance(&self) -> Option<RebalanceEvent> {
+        lock(&self.rebalances).pop_front()
+    }
+
+    /// The newest statistics, unless they are too old to be evidence.
+    pub(super) fn fresh_statistics(
+        &self,
+        now: MonotonicTime,
+    ) -> BTreeMap<PartitionId, PartitionStatistics> {
+        match &*lock(&self.statistics) {
+            Some((taken, partitions)) if now.since(*taken) < FRESH => partitions.clone(),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn take_error(&self) -> Option<(RDKafkaErrorCode, String)> {
+        lock(&self.last_error).take()
+    }
+
+    /// From now on partitions are given up at once: what was to be committed is.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    fn ids(&self, partitions: &TopicPartitionList) -> Vec<PartitionId> {
+        partitions
+            .elements()
+            .iter()
+            .filter_map(|element| self.topics.id(element.topic(), element.partition()))
+            .collect()
+    }
+}
+
+impl ClientContext for ConsumerEvents {
+    fn stats(&self, statistics: Statistics) {
+        let answers = |leader: i32| {
+            statistics.brokers.values().any(|broker| {
+                broker.nodeid == leader
+                    && broker.state == "UP"
+                    && u128::try_from(broker.rxidle)
+                        .is_ok_and(|idle| idle < ANSWERED_LATELY.as_micros())
+            })
+        };
+        let mut partitions = BTreeMap::new();
+        for (name, topic) in &statistics.topics {
+            for (number, partition) in &topic.partitions {
+                let Some(id) = self.topics.id(name, *number) else { continue };
+                if partition.hi_offset < 0 {
+                    continue;
+                }
+                partitions.insert(
+                    id,
+                    PartitionStatistics {
+                        end_offset: partition.hi_offset,
+                        stable: partition.ls_offset == partition.hi_offset,
+                        leader_answers: answers(partition.leader),
+                    },
+                );
+            }
+        }
+        *lock(&self.statistics) = Some((self.clock.monotonic(), partitions));
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, reason, "the Kafka client reports");
+        if let Some(code) = error.rdkafka_error_code() {
+            (self.on_error)(&format!("{code:?}"), code == RDKafkaErrorCode::Fatal);
+            *lock(&self.last_error) = Some((code, reason.to_owned()));
+        }
+    }
+}
+
+impl ConsumerContext for ConsumerEvents {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's type has two hundred codes")]
+    /// Only notes the event. The default would give partitions up before the loop has committed what it read of them.
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        kind: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        let ids = self.ids(partitions);
+        let event = match kind {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => RebalanceEvent::Assigned(ids),
+            // The only other kind there is: partitions are taken away.
+            _ if self.closing.load(Ordering::Relaxed) => {
+                if let Err(error) = unassign(consumer, partitions) {
+                    tracing::warn!(%error, "giving partitions up failed");
+                }
+                return;
+            }
+            _ if consumer.assignment_lost() => RebalanceEvent::Lost(ids),
+            _ => RebalanceEvent::Revoking(ids),
+        };
+        lock(&self.rebalances).push_back(event);
+    }
+
+    fn main_queue_min_poll_interval(&self) -> rdkafka::util::Timeout {
+        rdkafka::util::Timeout::After(Duration::from_millis(200))
+    }
+}
+
+/// Gives partitions up, in the way of the group's protocol.
+pub(super) fn unassign(
+    consumer: &BaseConsumer<ConsumerEvents>,
+    partitions: &TopicPartitionList,
+) -> Result<(), KafkaError> {
+    match consumer.rebalance_protocol() {
+        RebalanceProtocol::Cooperative => consumer.incremental_unassign(partitions),
+        RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.unassign(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Statistics come every second; older ones than this are no evidence of anything.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// A leader answers an empty fetch every half second.
+const ANSWERED_LATELY: Duration = Duration::from_secs(3);

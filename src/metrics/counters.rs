@@ -1,0 +1,250 @@
+//! What only grows: the sum of all commits so far, and what happened to the client.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use super::family::{Family, count};
+use super::{CommitOutcome, RebalanceEvent, Scrape};
+use crate::codec::Reason;
+use crate::event_time::{LateCause, PartitionId, Timing};
+use crate::insight::{PartitionTally, Tally};
+
+/// Everything counted since the start.
+#[derive(Clone, Default)]
+pub(super) struct Totals {
+    records: Tally,
+    commits: BTreeMap<CommitOutcome, u64>,
+    rebalances: BTreeMap<RebalanceEvent, u64>,
+    kafka_errors: BTreeMap<(String, bool), u64>,
+}
+
+impl Totals {
+    /// Lets the counters of a partition exist.
+    pub(super) fn create(&mut self, partition: PartitionId) {
+        self.records.partition(partition);
+    }
+
+    pub(super) fn records(&self) -> &Tally {
+        &self.records
+    }
+
+    pub(super) fn add(&mut self, tally: &Tally) {
+        let Tally {
+            partitions,
+            dead_letters,
+            panes,
+            panes_undeliverable,
+            windows_freed,
+            timestamps_replaced,
+            watermark_regressions,
+        } = tally;
+        for (id, partition) in partitions {
+            add_partition(self.records.partition(*id), partition);
+        }
+        for (key, more) in dead_letters {
+            *self.records.dead_letters.entry(*key).or_default() += more;
+        }
+        for (timing, more) in panes {
+            *self.records.panes.entry(timing).or_default() += more;
+        }
+        self.records.panes_undeliverable += panes_undeliverable;
+        self.records.windows_freed += windows_freed;
+        self.records.timestamps_replaced += timestamps_replaced;
+        self.records.watermark_regressions += watermark_regressions;
+    }
+
+    pub(super) fn commit(&mut self, outcome: CommitOutcome) {
+        *self.commits.entry(outcome).or_default() += 1;
+    }
+
+    pub(super) fn rebalance(&mut self, event: RebalanceEvent) {
+        *self.rebalances.entry(event).or_default() += 1;
+    }
+
+    pub(super) fn kafka_error(&mut self, code: &str, fatal: bool) {
+        let key = (code.to_owned(), fatal);
+        let full = self.kafka_errors.len() >= KAFKA_ERROR_CODES;
+        let key = if full && !self.kafka_errors.contains_key(&key) {
+            ("other".to_owned(), fatal)
+        } else {
+            key
+        };
+        *self.kafka_errors.entry(key).or_default() += 1;
+    }
+}
+
+fn add_partition(total: &mut PartitionTally, more: &PartitionTally) {
+    let PartitionTally {
+        records,
+        bytes,
+        tombstones,
+        ignored,
+        late,
+        refired,
+        to_idle,
+        to_active,
+        missing,
+    } = more;
+    total.records += records;
+    total.bytes += bytes;
+    total.tombstones += tombstones;
+    total.ignored += ignored;
+    for (total, more) in total.late.iter_mut().zip(late) {
+        *total += more;
+    }
+    total.refired += refired;
+    total.to_idle += to_idle;
+    total.to_active += to_active;
+    total.missing += missing;
+}
+
+pub(super) fn families(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
+    let mut families = by_topic(scrape, &totals.records);
+    families.extend(by_partition(scrape, &totals.records));
+    families.extend(of_windows(&totals.records));
+    families.extend(of_client(totals));
+    let ticks = scrape.ticks.load(Ordering::Relaxed);
+    families.push(
+        Family::counter(
+            "tidegate_watermark_ticks_total",
+            "Periodic watermark emissions; it stands still only if the loop does.",
+        )
+        .with(&[], count(ticks)),
+    );
+    families
+}
+
+fn by_topic(scrape: &Scrape, records: &Tally) -> Vec<Family> {
+    type Value = fn(&PartitionTally) -> u64;
+    let sums: [(&str, &'static str, Value); 3] = [
+        ("tidegate_record_bytes_in_total", "Payload bytes of the records read.", |p| p.bytes),
+        ("tidegate_tombstones_total", "Records without a payload: counted, nothing else.", |p| {
+            p.tombstones
+        }),
+        (
+            "tidegate_records_ignored_total",
+            "Records of a partition that was not assigned any more: its new owner reads them.",
+            |p| p.ignored,
+        ),
+    ];
+    let mut dead_letters = Family::counter(
+        "tidegate_dead_letter_records_total",
+        "Records that could not be used, by reason; each is in the dead-letter topic.",
+    );
+    let mut families = Vec::new();
+    for (name, help, value) in sums {
+        let mut family = Family::counter(name, help);
+        for (number, topic) in (0..).zip(&scrape.topics) {
+            let of_topic = records.partitions.iter().filter(|(id, _)| id.topic == number);
+            let sum = of_topic.map(|(_, partition)| value(partition)).sum();
+            family.push(&[("topic", topic)], count(sum));
+        }
+        families.push(family);
+    }
+    for (number, topic) in (0..).zip(&scrape.topics) {
+        for reason in Reason::ALL {
+            let letters = records.dead_letters.get(&(number, reason)).copied().unwrap_or(0);
+            dead_letters.push(&[("topic", topic), ("reason", reason.name())], count(letters));
+        }
+    }
+    families.push(dead_letters);
+    families
+}
+
+fn by_partition(scrape: &Scrape, records: &Tally) -> Vec<Family> {
+    let mut read = Family::counter("tidegate_records_in_total", "Records read and committed.");
+    let mut missing = Family::counter(
+        "tidegate_records_missing_total",
+        "Records that had been deleted before they were read.",
+    );
+    let mut late = Family::counter(
+        "tidegate_late_records_total",
+        "Records whose window had fired: refired (cause within_lateness), or in the late topic by cause.",
+    );
+    let mut transitions = Family::counter(
+        "tidegate_partition_idle_transitions_total",
+        "Times the partition fell idle or came back.",
+    );
+    for (id, tally) in &records.partitions {
+        let partition = id.partition.to_string();
+        let of = [("topic", scrape.topic(id.topic)), ("partition", partition.as_str())];
+        let [topic, partition] = of;
+        read.push(&of, count(tally.records));
+        missing.push(&of, count(tally.missing));
+        let by_cause = LateCause::ALL.iter().map(|cause| (cause.name(), "late_topic"));
+        let refired = [("within_lateness", "refired")];
+        let counts = tally.late.iter().chain([&tally.refired]);
+        for ((cause, disposition), records) in by_cause.chain(refired).zip(counts) {
+            let labels = [topic, partition, ("cause", cause), ("disposition", disposition)];
+            late.push(&labels, count(*records));
+        }
+        for (to, changes) in [("idle", tally.to_idle), ("active", tally.to_active)] {
+            transitions.push(&[topic, partition, ("to", to)], count(changes));
+        }
+    }
+    vec![read, missing, late, transitions]
+}
+
+fn of_windows(records: &Tally) -> Vec<Family> {
+    let mut fires = Family::counter(
+        "tidegate_window_fires_total",
+        "Panes written: on time, or late by a record within the allowed lateness.",
+    );
+    for timing in [Timing::OnTime, Timing::Late] {
+        let panes = records.panes.get(timing.name()).copied().unwrap_or(0);
+        fires.push(&[("kind", timing.name())], count(panes));
+    }
+    let single = |name, help, value| Family::counter(name, help).with(&[], count(value));
+    vec![
+        fires,
+        single(
+            "tidegate_panes_undeliverable_total",
+            "Panes larger than their topic takes; each is in the dead-letter topic.",
+            records.panes_undeliverable,
+        ),
+        single(
+            "tidegate_windows_purged_total",
+            "Windows freed after their allowed lateness.",
+            records.windows_freed,
+        ),
+        single(
+            "tidegate_timestamps_replaced_total",
+            "Output records that carry the current time, since their topic would have deleted or refused their own.",
+            records.timestamps_replaced,
+        ),
+        single(
+            "tidegate_watermark_regressions_suppressed_total",
+            "Times the least of the active partitions was below the subtask watermark, which stayed.",
+            records.watermark_regressions,
+        ),
+    ]
+}
+
+fn of_client(totals: &Totals) -> Vec<Family> {
+    let mut transactions = Family::counter(
+        "tidegate_transactions_total",
+        "Commits of results and offsets by outcome: Kafka transactions, or what stands for them at least once.",
+    );
+    for outcome in CommitOutcome::ALL {
+        let commits = totals.commits.get(&outcome).copied().unwrap_or(0);
+        transactions.push(&[("outcome", outcome.name())], count(commits));
+    }
+    let mut rebalances =
+        Family::counter("tidegate_rebalances_total", "Times the group gave or took partitions.");
+    for event in RebalanceEvent::ALL {
+        let times = totals.rebalances.get(&event).copied().unwrap_or(0);
+        rebalances.push(&[("event", event.name())], count(times));
+    }
+    let mut errors = Family::counter(
+        "tidegate_kafka_errors_total",
+        "Errors that the Kafka client reported, by its own name for them.",
+    );
+    for ((code, fatal), times) in &totals.kafka_errors {
+        let fatal = if *fatal { "true" } else { "false" };
+        errors.push(&[("code", code), ("fatal", fatal)], count(*times));
+    }
+    vec![transactions, rebalances, errors]
+}
+
+/// The most error codes that are told apart; librdkafka has more, but not in one place.
+const KAFKA_ERROR_CODES: usize = 64;

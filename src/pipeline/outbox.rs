@@ -1,0 +1,66 @@
+//! What was sent since the last commit, kept so that an aborted transaction can be sent again.
+
+use super::edge::{SinkError, TransactionalSink};
+use super::message::{Message, OutputTopic};
+
+/// Holds the messages of the open transaction.
+///
+/// While the state lives in memory alone it stays right when a transaction is aborted: only what was sent is lost,
+/// and is sent again from here. Bounded by what one transaction holds.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    messages: Vec<Message>,
+    /// How many of them the sink has in its open transaction.
+    sent: usize,
+}
+
+impl Outbox {
+    /// Sends a message and keeps it; it is kept also if sending fails.
+    pub(crate) fn send(
+        &mut self,
+        message: Message,
+        sink: &mut impl TransactionalSink,
+    ) -> Result<(), SinkError> {
+        self.messages.push(message);
+        self.send_rest(sink)
+    }
+
+    /// Sends what has not been sent since the last abort.
+    pub(crate) fn send_rest(&mut self, sink: &mut impl TransactionalSink) -> Result<(), SinkError> {
+        while let Some(message) = self.messages.get(self.sent) {
+            sink.send(message)?;
+            self.sent += 1;
+        }
+        Ok(())
+    }
+
+    /// After an abort: everything is to be sent again.
+    pub(crate) fn rewind(&mut self) {
+        self.sent = 0;
+    }
+
+    /// Passes all messages through a function, after an abort: those that a topic refused must change.
+    pub(crate) fn revise(&mut self, mut revise: impl FnMut(Message) -> Message) {
+        self.messages = std::mem::take(&mut self.messages).into_iter().map(&mut revise).collect();
+    }
+
+    /// After a commit, or when what was sent must not be sent again.
+    pub(crate) fn clear(&mut self) {
+        self.messages.clear();
+        self.sent = 0;
+    }
+
+    /// The size of the largest message to a topic, in bytes.
+    pub(crate) fn largest(&self, to: OutputTopic) -> usize {
+        self.messages
+            .iter()
+            .filter(|message| message.to == to)
+            .map(Message::size)
+            .max()
+            .unwrap_or(0)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+}

@@ -1,0 +1,12 @@
+//! The service against a real Kafka broker, as its users run it: a process, a configuration file, topics.
+//!
+//! Each test makes topics of its own on the broker that the whole target shares (`KAFKA_BOOTSTRAP`, or one that is
+//! started here), and ends what it starts. To add one: topics, a configuration, [`Tidegate::run`], and then read what
+//! is in the topics.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+#[path = "kafka/flights.rs"]
+mod flights;
+
+mod support;

@@ -1,0 +1,242 @@
+//! Topics of a broker: make them, write to them, read them to their end.
+
+#![allow(clippy::allow_attributes, dead_code, reason = "no target uses all of it")]
+
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+/// A record, to be written or as it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) payload: Option<Vec<u8>>,
+    pub(crate) headers: Vec<(String, Option<Vec<u8>>)>,
+    pub(crate) timestamp: Option<i64>,
+}
+
+impl Record {
+    /// A record with this payload, for one partition.
+    pub(crate) fn of(partition: i32, payload: impl Into<Vec<u8>>) -> Self {
+        Self { partition, payload: Some(payload.into()), ..Self::default() }
+    }
+
+    /// The payload as JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(self.payload.as_deref().unwrap_or_default())
+            .expect("the payload is JSON")
+    }
+
+    /// The last header of a name, as text.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        let (_, value) = self.headers.iter().rev().find(|(key, _)| key == name)?;
+        Some(String::from_utf8_lossy(value.as_deref().unwrap_or_default()).into_owned())
+    }
+}
+
+/// A client of one broker.
+pub(crate) struct Cluster {
+    pub(crate) bootstrap: String,
+}
+
+impl Cluster {
+    pub(crate) fn new(bootstrap: impl Into<String>) -> Self {
+        Self { bootstrap: bootstrap.into() }
+    }
+
+    fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.bootstrap);
+        config
+    }
+
+    fn admin(&self) -> AdminClient<DefaultClientContext> {
+        self.client().create().unwrap()
+    }
+
+    /// Creates a topic, with settings of its own.
+    pub(crate) fn create(&self, topic: &str, partitions: i32, settings: &[(&str, &str)]) {
+        let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
+        for (name, value) in settings {
+            new = new.set(name, value);
+        }
+        let results = block_on(self.admin().create_topics(&[new], &options())).unwrap();
+        for result in results {
+            result.unwrap();
+        }
+        self.wait_for(topic, partitions);
+    }
+
+    /// Waits until the broker tells of the topic with this many partitions.
+    fn wait_for(&self, topic: &str, partitions: i32) {
+        let consumer: BaseConsumer = self.client().create().unwrap();
+        for _ in 0..600 {
+            let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).unwrap();
+            let known = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
+            if i32::try_from(known) == Ok(partitions) {
+                return;
+            }
+            consumer.poll(Duration::from_millis(50));
+        }
+        panic!("topic {topic} did not appear");
+    }
+
+    /// Writes records in their order and waits until the broker has them.
+    pub(crate) fn produce(&self, topic: &str, records: &[Record]) {
+        let producer: BaseProducer = self
+            .client()
+            .set("enable.idempotence", "true")
+            .set("message.max.bytes", "20000000")
+            .set("linger.ms", "5")
+            .create()
+            .unwrap();
+        for record in records {
+            send(&producer, topic, record);
+        }
+        producer.flush(TIMEOUT).unwrap();
+    }
+
+    /// Writes records in a transaction that is committed or aborted.
+    pub(crate) fn produce_in_transaction(&self, topic: &str, records: &[Record], commit: bool) {
+        let producer = self.open_transaction("test-producer", topic, records);
+        if commit {
+            producer.commit_transaction(TIMEOUT).unwrap();
+        } else {
+            producer.abort_transaction(TIMEOUT).unwrap();
+        }
+    }
+
+    /// Writes records in a transaction and leaves it open.
+    pub(crate) fn open_transaction(
+        &self,
+        id: &str,
+        topic: &str,
+        records: &[Record],
+    ) -> BaseProducer {
+        let producer: BaseProducer = self.client().set("transactional.id", id).create().unwrap();
+        producer.init_transactions(TIMEOUT).unwrap();
+        producer.begin_transaction().unwrap();
+        for record in records {
+            send(&producer, topic, record);
+        }
+        producer.flush(TIMEOUT).unwrap();
+        producer
+    }
+
+    /// Everything in a topic that a `read_committed` reader sees, by partition and offset.
+    pub(crate) fn read(&self, topic: &str) -> Vec<Record> {
+        self.read_with(topic, "read_committed")
+    }
+
+    /// Everything in a topic under an isolation level.
+    pub(crate) fn read_with(&self, topic: &str, isolation: &str) -> Vec<Record> {
+        let consumer: BaseConsumer = self
+            .client()
+            .set("group.id", "tests-read-alone")
+            .set("isolation.level", isolation)
+            .set("enable.auto.commit", "false")
+            .set("fetch.message.max.bytes", "20000000")
+            .create()
+            .unwrap();
+        let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).unwrap();
+        let partitions = metadata
+            .topics()
+            .first()
+            .unwrap()
+            .partitions()
+            .iter()
+            .map(rdkafka::metadata::MetadataPartition::id);
+        let mut list = TopicPartitionList::new();
+        let mut ends = std::collections::BTreeMap::new();
+        for partition in partitions {
+            let (_, end) = consumer.fetch_watermarks(topic, partition, TIMEOUT).unwrap();
+            if end > 0 {
+                ends.insert(partition, end);
+                list.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
+            }
+        }
+        consumer.assign(&list).unwrap();
+        let mut records = Vec::new();
+        while !ends.is_empty() {
+            if let Some(message) = consumer.poll(Duration::from_millis(100)) {
+                records.push(read_record(&message.unwrap()));
+            }
+            for element in consumer.position().unwrap().elements() {
+                let reached = |end: &i64| matches!(element.offset(), Offset::Offset(offset) if offset >= *end);
+                if ends.get(&element.partition()).is_some_and(reached) {
+                    ends.remove(&element.partition());
+                }
+            }
+        }
+        records.sort_by_key(|record| (record.partition, record.offset));
+        records
+    }
+
+    /// What a group has committed for each partition of a topic.
+    pub(crate) fn committed(&self, group: &str, topic: &str, partitions: i32) -> Vec<Option<i64>> {
+        let consumer: BaseConsumer = self.client().set("group.id", group).create().unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_range(topic, 0, partitions - 1);
+        let committed = consumer.committed_offsets(list, TIMEOUT).unwrap();
+        let offset = |offset| if let Offset::Offset(offset) = offset { Some(offset) } else { None };
+        committed.elements().iter().map(|element| offset(element.offset())).collect()
+    }
+
+    /// The end offset of a partition, transaction markers included.
+    pub(crate) fn end(&self, topic: &str, partition: i32) -> i64 {
+        let consumer: BaseConsumer = self.client().create().unwrap();
+        consumer.fetch_watermarks(topic, partition, TIMEOUT).unwrap().1
+    }
+}
+
+fn send(producer: &BaseProducer, topic: &str, record: &Record) {
+    let mut headers = OwnedHeaders::new();
+    for (key, value) in &record.headers {
+        headers = headers.insert(Header { key, value: value.as_deref() });
+    }
+    let mut outgoing =
+        BaseRecord::<[u8], [u8]>::to(topic).partition(record.partition).headers(headers);
+    outgoing.key = record.key.as_deref();
+    outgoing.payload = record.payload.as_deref();
+    outgoing.timestamp = record.timestamp;
+    while let Err((error, back)) = producer.send(outgoing) {
+        assert_eq!(
+            error.rdkafka_error_code(),
+            Some(rdkafka::types::RDKafkaErrorCode::QueueFull),
+            "{error}"
+        );
+        outgoing = back;
+        producer.poll(Duration::from_millis(10));
+    }
+}
+
+fn read_record(message: &rdkafka::message::BorrowedMessage<'_>) -> Record {
+    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+    Record {
+        partition: message.partition(),
+        offset: message.offset(),
+        key: message.key().map(<[u8]>::to_vec),
+        payload: message.payload().map(<[u8]>::to_vec),
+        headers: headers
+            .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
+            .collect(),
+        timestamp: message.timestamp().to_millis(),
+    }
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(TIMEOUT)).operation_timeout(Some(TIMEOUT))
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,0 +1,7 @@
+//! What the tests against a real broker share.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+pub(crate) mod broker;
+pub(crate) mod cluster;
+pub(crate) mod process;

@@ -1,0 +1,176 @@
+//! The service as its users run it: a process with a configuration file.
+
+#![allow(clippy::allow_attributes, dead_code, reason = "no target uses all of it")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// A running service.
+pub(crate) struct Tidegate {
+    child: Child,
+    /// The lines of its log, as JSON.
+    lines: mpsc::Receiver<String>,
+    seen: Vec<String>,
+    config: PathBuf,
+    address: Option<String>,
+}
+
+impl Tidegate {
+    /// Starts `tidegate run` with this configuration; it listens on a port of its own.
+    pub(crate) fn run(config: &str, arguments: &[&str]) -> Self {
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = std::env::temp_dir()
+            .join(format!("tidegate-test-{}-{number}.toml", std::process::id()));
+        std::fs::write(&path, config).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .arg("run")
+            .arg("--config")
+            .arg(&path)
+            .args(["--set", "http.listen=127.0.0.1:0", "--set", "log.format=json"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, lines, seen: Vec::new(), config: path, address: None }
+    }
+
+    /// Waits for a log line with this text.
+    pub(crate) fn wait_for_line(&mut self, text: &str) -> String {
+        if let Some(line) = self.seen.iter().find(|line| line.contains(text)) {
+            return line.clone();
+        }
+        loop {
+            let Ok(line) = self.lines.recv_timeout(PATIENCE) else {
+                panic!("no line with {text:?} in the log:\n{}", self.seen.join("\n"));
+            };
+            self.seen.push(line.clone());
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Everything logged so far.
+    pub(crate) fn log(&mut self) -> String {
+        self.seen.extend(self.lines.try_iter());
+        self.seen.join("\n")
+    }
+
+    /// Waits until a condition on the answers of the service holds.
+    pub(crate) fn wait_until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+            if condition(self) {
+                return;
+            }
+            if let Ok(line) = self.lines.recv_timeout(POLL) {
+                self.seen.push(line);
+            }
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the service ended ({status}) before {what}:\n{}", self.log());
+            }
+        }
+        panic!("not in time: {what}\n{}", self.log());
+    }
+
+    fn address(&mut self) -> String {
+        if let Some(address) = &self.address {
+            return address.clone();
+        }
+        let line: serde_json::Value =
+            serde_json::from_str(&self.wait_for_line("\"listening\"")).unwrap();
+        let address = line["address"].as_str().unwrap().to_owned();
+        self.address = Some(address.clone());
+        address
+    }
+
+    /// The status code and body of a GET.
+    pub(crate) fn get(&mut self, path: &str) -> (u16, String) {
+        let address = self.address();
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = answer.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned());
+        (code, body)
+    }
+
+    /// The value of a metric whose series begins with this text; `None` if there is none.
+    pub(crate) fn metric(&mut self, series: &str) -> Option<f64> {
+        let (_, body) = self.get("/metrics");
+        let line = body.lines().find(|line| line.starts_with(series))?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+
+    /// The sum over all series of a family with this in their labels.
+    pub(crate) fn metric_sum(&mut self, family: &str, labels: &str) -> f64 {
+        let (_, body) = self.get("/metrics");
+        let lines = body.lines().filter(|line| {
+            line.starts_with(family)
+                && line[family.len()..].starts_with(['{', ' '])
+                && line.contains(labels)
+        });
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// Sends a signal, by the process's own id.
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.child.id().to_string())
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for its end. Its log ends when it does.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => self.seen.push(line),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("the service did not end:\n{}", self.log());
+                }
+            }
+        }
+    }
+
+    /// Stops it cleanly and checks that it said so.
+    pub(crate) fn stop(mut self) -> String {
+        self.signal("TERM");
+        let status = self.wait();
+        assert!(status.success(), "{status}:\n{}", self.log());
+        self.log()
+    }
+}
+
+impl Drop for Tidegate {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        drop(std::fs::remove_file(&self.config));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_mins(1);
+const POLL: Duration = Duration::from_millis(50);
