@@ -143,7 +143,12 @@ impl Subtask {
 
     /// Gives a partition up, with its shard where that is its own; with the last partition the shared shard and the
     /// watermark go too. What it holds back is let go at the next combine.
+    ///
+    /// # Panics
+    /// If the late pane of the last record is still there. On-time panes that were not taken go along.
     pub fn revoke(&mut self, id: PartitionId) -> Option<PartitionState> {
+        let late_pane = matches!(self.pending.front(), Some(Pending::LatePane(..)));
+        assert!(!late_pane, "a late pane must be taken before its window leaves");
         let mut state = self.retire(id)?;
         let own = ShardId::Partition(id);
         if let Some(place) =
