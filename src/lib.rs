@@ -30,43 +30,43 @@
 //!
 //! The modules, in the order in which they are best read:
 
-/// What event time is here: the pure core.
+// What event time is here: the pure core.
 pub mod event_time;
 
-/// Bytes to core types and back.
+// Bytes to core types and back.
 pub mod codec;
 
-/// The loop: poll, judge, send, commit.
+// The loop: poll, judge, send, commit.
 pub mod pipeline;
 
 mod recovery;
 
-/// The ways in and out on Kafka.
+// The ways in and out on Kafka.
 pub mod kafka;
 
-/// What the loop tells people.
+// What the loop tells people.
 pub mod insight;
 
-/// The metrics.
+// The metrics.
 pub mod metrics;
 
-/// Probes and metrics over HTTP.
+// Probes and metrics over HTTP.
 pub mod http;
 
-/// All of it in one process.
+// All of it in one process.
 pub mod service;
 
-/// What the service is told.
+// What the service is told.
 pub mod config;
 
-/// Records that look like a real topic's, faults included.
+// Records that look like a real topic's, faults included.
 pub mod generator;
 
-/// The log.
+// The log.
 pub mod log;
 
-/// The command line.
+// The command line.
 pub mod cli;
 
-/// The clocks.
+// The clocks.
 pub mod clock;
