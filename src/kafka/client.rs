@@ -85,18 +85,20 @@ impl Clients {
         self.consumer.create_with_context(context).map_err(|error| ConnectError::client(&error))
     }
 
-    /// A producer whose batches fit every topic: a broker's limit is for a batch, and a batch is never split.
+    /// A producer whose batches fit every topic, since a broker's limit is for a batch and a batch is never split. A
+    /// message of more than `batch_bytes` goes alone; that it fits its own topic is its sender's concern.
     pub(super) fn producer(
         &self,
-        max_message_bytes: usize,
+        batch_bytes: usize,
+        message_bytes: usize,
     ) -> Result<BaseProducer<Deliveries>, ConnectError> {
         let mut config = self.producer.clone();
         // librdkafka's own limits: 1,000 to 1,000,000,000 bytes.
-        let limit = max_message_bytes.clamp(1_000, 1_000_000_000);
-        config.set("message.max.bytes", limit.to_string());
+        let message_bytes = message_bytes.clamp(1_000, 1_000_000_000);
+        config.set("message.max.bytes", message_bytes.to_string());
         let wanted =
             config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(1_000_000);
-        config.set("batch.size", limit.min(wanted).to_string());
+        config.set("batch.size", batch_bytes.max(1).min(wanted).to_string());
         config
             .create_with_context(Deliveries::new(Arc::clone(&self.on_error)))
             .map_err(|error| ConnectError::client(&error))

@@ -109,7 +109,8 @@ impl KafkaSink {
         time: &impl Time,
     ) -> Result<Option<Self>, ConnectError> {
         let topics = admin::output_topics(config);
-        let producer = clients.producer(least(&limits))?;
+        let (least, greatest) = message_bytes(&limits);
+        let producer = clients.producer(least, greatest)?;
         let mut sink = Self {
             producer,
             consumer,
@@ -297,9 +298,10 @@ impl KafkaSink {
 
     fn make_anew(&mut self) -> Result<(), SinkError> {
         tracing::warn!("the producer is made anew");
+        let (least, greatest) = message_bytes(&self.limits);
         self.producer = self
             .clients
-            .producer(least(&self.limits))
+            .producer(least, greatest)
             .map_err(|error| SinkError::Fatal(error.to_string()))?;
         self.rebuilt = Some(self.clock.monotonic());
         self.begun = None;
@@ -417,7 +419,7 @@ impl TransactionalSink for KafkaSink {
     fn refresh_limits(&mut self) -> Result<(), SinkError> {
         let limits = admin::limits(&self.clients, &self.topics)
             .map_err(|error| SinkError::Retry(error.to_string()))?;
-        let changed = least(&limits) != least(&self.limits);
+        let changed = message_bytes(&limits) != message_bytes(&self.limits);
         self.limits = limits;
         if changed {
             self.make_anew()?;
@@ -448,12 +450,11 @@ fn record<'a>(message: &'a Message, topic: &'a str) -> BaseRecord<'a, [u8], [u8]
     record
 }
 
-fn least(limits: &BTreeMap<OutputTopic, TopicLimits>) -> usize {
-    limits
-        .values()
-        .map(|limits| limits.max_message_bytes)
-        .min()
-        .unwrap_or(TopicLimits::default().max_message_bytes)
+/// What the topic that takes the least takes, and the one that takes the most.
+fn message_bytes(limits: &BTreeMap<OutputTopic, TopicLimits>) -> (usize, usize) {
+    let default = TopicLimits::default().max_message_bytes;
+    let bytes = || limits.values().map(|limits| limits.max_message_bytes);
+    (bytes().min().unwrap_or(default), bytes().max().unwrap_or(default))
 }
 
 /// The sequence of the commit that left this with its offsets.
