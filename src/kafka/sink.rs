@@ -150,6 +150,16 @@ impl KafkaSink {
 
     /// What a failed call means for the caller.
     fn classify(&mut self, error: &KafkaError) -> SinkError {
+        // A refused message fails the transaction before a poll has told of the message.
+        let requires_abort = matches!(error, KafkaError::Transaction(e) if e.txn_requires_abort());
+        let began = self.clock.monotonic();
+        while requires_abort
+            && self.producer.context().first_failure().is_none()
+            && self.producer.in_flight_count() > 0
+            && self.clock.monotonic().since(began) < TOLD_WITHIN
+        {
+            self.producer.poll(Duration::from_millis(1));
+        }
         if let Some(refused) = self.refusal() {
             return refused;
         }
@@ -249,7 +259,10 @@ impl KafkaSink {
     /// Waits until the brokers have everything. The transaction's own flush looks only every 100 ms.
     fn flush(&mut self) -> Result<(), SinkError> {
         let began = self.clock.monotonic();
-        while self.producer.in_flight_count() > 0 {
+        // After a failure the rest stays where it is.
+        while self.producer.in_flight_count() > 0
+            && self.producer.context().first_failure().is_none()
+        {
             self.producer.poll(Duration::from_millis(1));
             if self.clock.monotonic().since(began) > REQUEST_TIMEOUT {
                 return Err(SinkError::Retry(
@@ -471,6 +484,9 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 const REBUILD_AT_MOST_EVERY: Duration = Duration::from_mins(10);
+
+/// How long the report on a message may take that has failed the transaction.
+const TOLD_WITHIN: Duration = Duration::from_millis(200);
 
 /// Delivery reports are taken this often, so that a refusal is noticed early.
 const SENDS_PER_POLL: u32 = 256;
