@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaError};
 use rdkafka::message::{DeliveryResult, Header, Message as _, OwnedHeaders};
@@ -13,10 +14,10 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
-use super::OnError;
 use super::admin::{self, ConnectError};
 use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use super::rebalance::ConsumerEvents;
+use super::report::Reports;
 use crate::clock::Clock;
 use crate::config::{Config, Guarantee};
 use crate::event_time::{MonotonicTime, PartitionId};
@@ -56,12 +57,12 @@ impl std::fmt::Debug for KafkaSink {
 /// Remembers the first message since the last look that a broker refused or that never got there.
 pub(super) struct Deliveries {
     failure: Mutex<Option<(RDKafkaErrorCode, String)>>,
-    on_error: OnError,
+    reports: Reports,
 }
 
 impl Deliveries {
-    pub(super) fn new(on_error: OnError) -> Self {
-        Self { failure: Mutex::default(), on_error }
+    pub(super) fn new(reports: Reports) -> Self {
+        Self { failure: Mutex::default(), reports }
     }
 
     fn first_failure(&self) -> Option<(RDKafkaErrorCode, String)> {
@@ -74,11 +75,12 @@ impl Deliveries {
 }
 
 impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
+        self.reports.line(level, facility, line);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "the Kafka client reports");
-        if let Some(code) = error.rdkafka_error_code() {
-            (self.on_error)(&format!("{code:?}"), code == RDKafkaErrorCode::Fatal);
-        }
+        self.reports.take(&error, reason);
     }
 }
 
