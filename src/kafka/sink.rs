@@ -40,6 +40,8 @@ pub struct KafkaSink {
     begun: Option<MonotonicTime>,
     /// The offsets of a commit whose outcome is not known.
     in_doubt: Option<BTreeMap<PartitionId, i64>>,
+    /// Whether the producer has its epoch.
+    initialised: bool,
     rebuild: bool,
     rebuilt: Option<MonotonicTime>,
     since_poll: u32,
@@ -124,6 +126,7 @@ impl KafkaSink {
             clock,
             begun: None,
             in_doubt: None,
+            initialised: false,
             rebuild: false,
             rebuilt: None,
             since_poll: 0,
@@ -143,17 +146,22 @@ impl KafkaSink {
 
     /// Fences and ends what a predecessor under the same transactional id left open.
     fn init(&mut self) -> Result<(), SinkError> {
-        if self.guarantee == Guarantee::AtLeastOnce {
+        if self.guarantee == Guarantee::AtLeastOnce || self.initialised {
             return Ok(());
         }
-        self.producer.init_transactions(INIT_TIMEOUT).map_err(|error| self.classify(&error))
+        // After a timeout the next call goes on where this one was.
+        self.producer.init_transactions(REQUEST_TIMEOUT).map_err(|error| self.judge(&error))?;
+        self.initialised = true;
+        Ok(())
     }
 
     /// What a failed call means for the caller.
     fn classify(&mut self, error: &KafkaError) -> SinkError {
-        if let Some(refused) = self.refusal() {
-            return refused;
-        }
+        self.refusal().unwrap_or_else(|| self.judge(error))
+    }
+
+    /// The same where messages are of no account, since they are undone.
+    fn judge(&mut self, error: &KafkaError) -> SinkError {
         match error {
             KafkaError::Transaction(error) => self.classify_transaction(error),
             KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut) => {
@@ -303,8 +311,26 @@ impl KafkaSink {
             .clients
             .producer(least(&self.limits))
             .map_err(|error| SinkError::Fatal(error.to_string()))?;
+        self.initialised = false;
         self.rebuilt = Some(self.clock.monotonic());
         self.begun = None;
+        Ok(())
+    }
+
+    /// Aborts the open transaction, whatever its messages have come to. The call first waits until those it purges
+    /// are reported, which only a poll sees to: so it is made in slices, each of which goes on where the last one was.
+    fn abort_open(&mut self) -> Result<(), SinkError> {
+        let began = self.clock.monotonic();
+        while let Err(error) = self.producer.abort_transaction(ABORT_SLICE) {
+            let waits = matches!(
+                &error,
+                KafkaError::Transaction(error) if error.is_retriable() && !error.is_fatal()
+            );
+            if !waits || self.clock.monotonic().since(began) > REQUEST_TIMEOUT {
+                return Err(self.judge(&error));
+            }
+            self.producer.poll(Duration::from_millis(1));
+        }
         Ok(())
     }
 }
@@ -398,13 +424,7 @@ impl TransactionalSink for KafkaSink {
             return Ok(if committed { Aborted::Committed } else { Aborted::Undone });
         }
         if self.begun.is_some() {
-            self.producer
-                .abort_transaction(REQUEST_TIMEOUT)
-                .map_err(|error| self.classify(&error))?;
-            // What the abort has purged is reported here.
-            while self.producer.in_flight_count() > 0 {
-                self.producer.poll(Duration::from_millis(1));
-            }
+            self.abort_open()?;
         }
         self.producer.context().forget();
         self.in_doubt = None;
@@ -466,8 +486,7 @@ pub(super) fn sequence_of(metadata: &str) -> Option<u64> {
 /// What the metadata of committed offsets begin with.
 const SEQUENCE: &str = "tidegate/1 sequence=";
 
-/// `init_transactions` also waits for a predecessor's transaction to end.
-const INIT_TIMEOUT: Duration = Duration::from_secs(10);
+const ABORT_SLICE: Duration = Duration::from_millis(50);
 
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
