@@ -200,8 +200,14 @@ impl<K: TransactionalSink> Engine<K> {
 
     /// After a commit.
     pub(super) fn committed(&mut self) {
-        self.outbox.clear();
         self.recovery.committed();
+        self.discard();
+    }
+
+    /// Forgets what was sent since the last commit, and its counts.
+    pub(super) fn discard(&mut self) {
+        self.outbox.clear();
+        self.tally = Tally::default();
         self.panes = 0;
         self.fired_on_time = false;
     }

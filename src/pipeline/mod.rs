@@ -22,7 +22,7 @@ pub(crate) use outbox::Outbox;
 
 use crate::config::{Config, KeyFrom};
 use crate::event_time::{MonotonicTime, Now, PartitionId};
-use crate::insight::{Phase, Tally, Watch};
+use crate::insight::{Phase, Watch};
 use crate::recovery::Recovered;
 
 /// Why the service ended other than as asked.
@@ -84,6 +84,8 @@ pub struct Pipeline<S, K, O, T> {
     commit_anyway: bool,
     /// The stop was asked for while something could not be written: nothing more is, since it would lack that.
     given_up: bool,
+    /// Transactions aborted since the last commit.
+    aborts: u32,
 }
 
 /// When things are due.
@@ -149,6 +151,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             joined: false,
             commit_anyway: false,
             given_up: false,
+            aborts: 0,
         }
     }
 
@@ -325,8 +328,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         if kept > 0 && !self.engine.outbox.is_empty() {
             return Err(PipelineError::NotCommitted);
         }
-        self.engine.outbox.clear();
-        self.engine.tally = Tally::default();
+        self.engine.discard();
         self.recover(SinkError::Abort("the partitions were lost".to_owned()))?;
         if let Err(error) = self.source.release(partitions) {
             tracing::warn!(%error, "giving partitions up failed");
@@ -438,6 +440,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         self.engine.committed();
         self.committed = next;
         self.sequence += 1;
+        self.aborts = 0;
         self.commit_anyway = false;
         Ok(true)
     }
@@ -449,7 +452,16 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         let mut error = Some(error);
         loop {
             if let Some(error) = error.take() {
-                if matches!(error, SinkError::Retry(_)) {
+                let retry = matches!(error, SinkError::Retry(_));
+                if !retry {
+                    tracing::warn!(%error, "a transaction is aborted");
+                    self.observer
+                        .aborted(self.time.now().monotonic.since(self.schedule.last_commit));
+                    self.aborts += 1;
+                }
+                // A transaction is sent again at once, but not again and again.
+                let again = self.aborts > 1 && matches!(error, SinkError::Abort(_));
+                if retry || again {
                     if self.time.stopping() {
                         tracing::warn!(%error, "stopping without the last commit; what it held is read again");
                         self.given_up = true;
@@ -457,10 +469,6 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                     }
                     self.blocked(&error.to_string(), wait);
                     wait = (wait * 2).min(RETRY_AT_LEAST_EVERY);
-                } else {
-                    tracing::warn!(%error, "a transaction is aborted");
-                    self.observer
-                        .aborted(self.time.now().monotonic.since(self.schedule.last_commit));
                 }
                 self.engine.note(error).map_err(PipelineError::Sink)?;
             }
