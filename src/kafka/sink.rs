@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaError};
 use rdkafka::message::{DeliveryResult, Header, Message as _, OwnedHeaders};
@@ -13,10 +14,10 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
-use super::OnError;
 use super::admin::{self, ConnectError};
 use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use super::rebalance::ConsumerEvents;
+use super::report::Reports;
 use crate::clock::Clock;
 use crate::config::{Config, Guarantee};
 use crate::event_time::{MonotonicTime, PartitionId};
@@ -39,6 +40,8 @@ pub struct KafkaSink {
     begun: Option<MonotonicTime>,
     /// The offsets of a commit whose outcome is not known.
     in_doubt: Option<BTreeMap<PartitionId, i64>>,
+    /// Whether the producer has its epoch.
+    initialised: bool,
     rebuild: bool,
     rebuilt: Option<MonotonicTime>,
     since_poll: u32,
@@ -56,12 +59,12 @@ impl std::fmt::Debug for KafkaSink {
 /// Remembers the first message since the last look that a broker refused or that never got there.
 pub(super) struct Deliveries {
     failure: Mutex<Option<(RDKafkaErrorCode, String)>>,
-    on_error: OnError,
+    reports: Reports,
 }
 
 impl Deliveries {
-    pub(super) fn new(on_error: OnError) -> Self {
-        Self { failure: Mutex::default(), on_error }
+    pub(super) fn new(reports: Reports) -> Self {
+        Self { failure: Mutex::default(), reports }
     }
 
     fn first_failure(&self) -> Option<(RDKafkaErrorCode, String)> {
@@ -74,11 +77,12 @@ impl Deliveries {
 }
 
 impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
+        self.reports.line(level, facility, line);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "the Kafka client reports");
-        if let Some(code) = error.rdkafka_error_code() {
-            (self.on_error)(&format!("{code:?}"), code == RDKafkaErrorCode::Fatal);
-        }
+        self.reports.take(&error, reason);
     }
 }
 
@@ -123,6 +127,7 @@ impl KafkaSink {
             clock,
             begun: None,
             in_doubt: None,
+            initialised: false,
             rebuild: false,
             rebuilt: None,
             since_poll: 0,
@@ -142,10 +147,13 @@ impl KafkaSink {
 
     /// Fences and ends what a predecessor under the same transactional id left open.
     fn init(&mut self) -> Result<(), SinkError> {
-        if self.guarantee == Guarantee::AtLeastOnce {
+        if self.guarantee == Guarantee::AtLeastOnce || self.initialised {
             return Ok(());
         }
-        self.producer.init_transactions(INIT_TIMEOUT).map_err(|error| self.classify(&error))
+        // After a timeout the next call goes on where this one was.
+        self.producer.init_transactions(REQUEST_TIMEOUT).map_err(|error| self.judge(&error))?;
+        self.initialised = true;
+        Ok(())
     }
 
     /// What a failed call means for the caller.
@@ -160,9 +168,11 @@ impl KafkaSink {
         {
             self.producer.poll(Duration::from_millis(1));
         }
-        if let Some(refused) = self.refusal() {
-            return refused;
-        }
+        self.refusal().unwrap_or_else(|| self.judge(error))
+    }
+
+    /// The same where messages are of no account, since they are undone.
+    fn judge(&mut self, error: &KafkaError) -> SinkError {
         match error {
             KafkaError::Transaction(error) => self.classify_transaction(error),
             KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut) => {
@@ -316,8 +326,26 @@ impl KafkaSink {
             .clients
             .producer(least, greatest)
             .map_err(|error| SinkError::Fatal(error.to_string()))?;
+        self.initialised = false;
         self.rebuilt = Some(self.clock.monotonic());
         self.begun = None;
+        Ok(())
+    }
+
+    /// Aborts the open transaction, whatever its messages have come to. The call first waits until those it purges
+    /// are reported, which only a poll sees to: so it is made in slices, each of which goes on where the last one was.
+    fn abort_open(&mut self) -> Result<(), SinkError> {
+        let began = self.clock.monotonic();
+        while let Err(error) = self.producer.abort_transaction(ABORT_SLICE) {
+            let waits = matches!(
+                &error,
+                KafkaError::Transaction(error) if error.is_retriable() && !error.is_fatal()
+            );
+            if !waits || self.clock.monotonic().since(began) > REQUEST_TIMEOUT {
+                return Err(self.judge(&error));
+            }
+            self.producer.poll(Duration::from_millis(1));
+        }
         Ok(())
     }
 }
@@ -411,13 +439,7 @@ impl TransactionalSink for KafkaSink {
             return Ok(if committed { Aborted::Committed } else { Aborted::Undone });
         }
         if self.begun.is_some() {
-            self.producer
-                .abort_transaction(REQUEST_TIMEOUT)
-                .map_err(|error| self.classify(&error))?;
-            // What the abort has purged is reported here.
-            while self.producer.in_flight_count() > 0 {
-                self.producer.poll(Duration::from_millis(1));
-            }
+            self.abort_open()?;
         }
         self.producer.context().forget();
         self.in_doubt = None;
@@ -478,8 +500,7 @@ pub(super) fn sequence_of(metadata: &str) -> Option<u64> {
 /// What the metadata of committed offsets begin with.
 const SEQUENCE: &str = "tidegate/1 sequence=";
 
-/// `init_transactions` also waits for a predecessor's transaction to end.
-const INIT_TIMEOUT: Duration = Duration::from_secs(10);
+const ABORT_SLICE: Duration = Duration::from_millis(50);
 
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 

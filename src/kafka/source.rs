@@ -326,7 +326,7 @@ impl KafkaSource {
 impl Source for KafkaSource {
     type Record<'a> = KafkaRecord<'a>;
 
-    fn poll(&self, timeout: Duration) -> Result<Polled<KafkaRecord<'_>>, SourceError> {
+    fn poll(&self, mut timeout: Duration) -> Result<Polled<KafkaRecord<'_>>, SourceError> {
         let context = self.consumer.context();
         if let Some(event) = context.next_rebalance() {
             return Ok(event.into());
@@ -338,13 +338,20 @@ impl Source for KafkaSource {
                 outcome => return outcome.map(Polled::Missing),
             }
         }
-        match self.consumer.poll(timeout) {
-            None => Ok(context.next_rebalance().map_or(Polled::Nothing, Polled::from)),
-            Some(Ok(message)) => match self.topics.id(message.topic(), message.partition()) {
-                Some(partition) => Ok(Polled::Record(KafkaRecord { message, partition })),
-                None => Ok(Polled::Nothing),
-            },
-            Some(Err(error)) => self.poll_error(&error),
+        loop {
+            match self.consumer.poll(timeout) {
+                None => return Ok(context.next_rebalance().map_or(Polled::Nothing, Polled::from)),
+                Some(Ok(message)) => {
+                    return Ok(match self.topics.id(message.topic(), message.partition()) {
+                        Some(partition) => Polled::Record(KafkaRecord { message, partition }),
+                        None => Polled::Nothing,
+                    });
+                }
+                // News of the connection, one for each attempt: it has been counted and logged. Records and
+                // rebalances may be behind it.
+                Some(Err(error)) if is_of_the_connection(&error) => timeout = Duration::ZERO,
+                Some(Err(error)) => return self.poll_error(&error),
+            }
         }
     }
 
@@ -421,6 +428,19 @@ impl<R> From<RebalanceEvent> for Polled<R> {
             RebalanceEvent::Lost(partitions) => Self::Lost(partitions),
         }
     }
+}
+
+/// The client goes on by itself after these.
+fn is_of_the_connection(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::AllBrokersDown
+                | RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::Resolve
+                | RDKafkaErrorCode::OperationTimedOut
+        )
+    ) && !matches!(error, KafkaError::MessageConsumptionFatal(_))
 }
 
 fn retry(error: &KafkaError) -> SourceError {

@@ -200,8 +200,14 @@ impl<K: TransactionalSink> Engine<K> {
 
     /// After a commit.
     pub(super) fn committed(&mut self) {
-        self.outbox.clear();
         self.recovery.committed();
+        self.discard();
+    }
+
+    /// Forgets what was sent since the last commit, and its counts.
+    pub(super) fn discard(&mut self) {
+        self.outbox.clear();
+        self.tally = Tally::default();
         self.panes = 0;
         self.fired_on_time = false;
     }
@@ -237,10 +243,11 @@ impl<K: TransactionalSink> Engine<K> {
             for partition in 0..partitions {
                 let message =
                     Message::progress(&self.encoded, clock.0, &partition_name(shard), partition);
-                self.outbox.send(message, &mut self.sink)?;
+                self.outbox.keep(message);
             }
         }
-        Ok(())
+        // All of them are kept before the first is sent: what fails is sent again, what was not kept would be lost.
+        self.outbox.send_rest(&mut self.sink)
     }
 
     /// Where the subtask stands.

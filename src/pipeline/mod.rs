@@ -22,7 +22,7 @@ pub(crate) use outbox::Outbox;
 
 use crate::config::{Config, KeyFrom};
 use crate::event_time::{MonotonicTime, Now, PartitionId};
-use crate::insight::{Phase, Tally, Watch};
+use crate::insight::{Phase, Watch};
 use crate::recovery::Recovered;
 
 /// Why the service ended other than as asked.
@@ -82,6 +82,10 @@ pub struct Pipeline<S, K, O, T> {
     joined: bool,
     /// A commit must be made even if nothing moved: the first one after an assignment.
     commit_anyway: bool,
+    /// The stop was asked for while something could not be written: nothing more is, since it would lack that.
+    given_up: bool,
+    /// Transactions aborted since the last commit.
+    aborts: u32,
 }
 
 /// When things are due.
@@ -146,6 +150,8 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             sequence: 1,
             joined: false,
             commit_anyway: false,
+            given_up: false,
+            aborts: 0,
         }
     }
 
@@ -183,14 +189,14 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         self.engine.subtask.run_idle_clocks(elapsed);
         if now.monotonic.since(self.schedule.last_emit) >= self.schedule.emit_interval {
             self.tick(now)?;
-            if self.reached_the_end() {
+            if self.reached_the_end() && !self.given_up {
                 self.drain()?;
                 return Ok(Turn::Ended);
             }
         }
         let mut timeout = self.until_next_deadline(now.monotonic);
         for _ in 0..RECORDS_PER_TURN {
-            if !self.poll(timeout, now)? {
+            if self.given_up || !self.poll(timeout, now)? {
                 break;
             }
             timeout = Duration::ZERO;
@@ -243,11 +249,13 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
 
     /// Sends what the core has to say; a large firing in slices, with a commit after each.
     fn deliver(&mut self, now: Now) -> Result<(), PipelineError> {
-        loop {
+        while !self.given_up {
             match self.engine.deliver(now) {
                 Ok(Delivered::All) => return Ok(()),
                 Ok(Delivered::Slice) => {
                     self.commit()?;
+                    // Where it could not be made the slices add up, since the group is asked only when all is fired.
+                    self.engine.panes = 0;
                 }
                 Err(error) => {
                     self.recover(error)?;
@@ -257,6 +265,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 self.commit()?;
             }
         }
+        Ok(())
     }
 
     fn assigned(&mut self, partitions: &[PartitionId]) -> Result<(), PipelineError> {
@@ -316,7 +325,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         }
         self.forget(partitions);
         self.observer.revoked(partitions);
-        Ok(())
+        self.needs_them_all(partitions)
     }
 
     /// Undoes what was read from partitions that are somebody else's by now. What was sent for others since the last
@@ -327,15 +336,24 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         if kept > 0 && !self.engine.outbox.is_empty() {
             return Err(PipelineError::NotCommitted);
         }
-        self.engine.outbox.clear();
-        self.engine.tally = Tally::default();
+        self.engine.discard();
         self.recover(SinkError::Abort("the partitions were lost".to_owned()))?;
         if let Err(error) = self.source.release(partitions) {
             tracing::warn!(%error, "giving partitions up failed");
         }
         self.forget(partitions);
         self.observer.lost(partitions);
-        Ok(())
+        self.needs_them_all(partitions)
+    }
+
+    /// Without partitions whose end it has to reach it would wait for ever.
+    fn needs_them_all(&self, gone: &[PartitionId]) -> Result<(), PipelineError> {
+        match &self.ends {
+            Some(ends) if !gone.is_empty() && !self.time.stopping() => {
+                Err(PipelineError::NotAllPartitions { missing: gone.len(), all: ends.len() })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn forget(&mut self, partitions: &[PartitionId]) {
@@ -366,12 +384,17 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         })
     }
 
-    /// Fires everything that is open and commits it.
+    /// Fires everything that is open and commits it; where the group has moved on, asks it what for.
     fn drain(&mut self) -> Result<(), PipelineError> {
-        self.publish(Phase::Draining);
-        self.engine.subtask.drain();
-        self.deliver(self.time.now())?;
-        self.commit().map(|_| ())
+        loop {
+            self.publish(Phase::Draining);
+            self.engine.subtask.drain();
+            self.deliver(self.time.now())?;
+            if self.commit()? || self.time.stopping() {
+                return Ok(());
+            }
+            self.poll(RETRY_AFTER, self.time.now())?;
+        }
     }
 
     fn until_next_deadline(&self, now: MonotonicTime) -> Duration {
@@ -393,6 +416,9 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
     /// Commits what was sent and how far the input was read, if there is anything new in either. Whether all of it is
     /// committed now.
     fn commit(&mut self) -> Result<bool, PipelineError> {
+        if self.given_up {
+            return Ok(false);
+        }
         let began = self.time.now().monotonic;
         self.schedule.last_commit = began;
         let next: BTreeMap<_, _> = self
@@ -412,10 +438,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 Some(Recovered::Resent) if !rejoin => {}
                 // The next polls say which partitions are still ours; until then everything stays in the outbox.
                 Some(Recovered::Resent) => return Ok(false),
-                None => {
-                    tracing::warn!("stopping without the last commit; what it held is read again");
-                    return Ok(false);
-                }
+                None => return Ok(false),
             }
         }
         let ended = self.time.now().monotonic;
@@ -425,6 +448,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         self.engine.committed();
         self.committed = next;
         self.sequence += 1;
+        self.aborts = 0;
         self.commit_anyway = false;
         Ok(true)
     }
@@ -436,16 +460,23 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         let mut error = Some(error);
         loop {
             if let Some(error) = error.take() {
-                if matches!(error, SinkError::Retry(_)) {
+                let retry = matches!(error, SinkError::Retry(_));
+                if !retry {
+                    tracing::warn!(%error, "a transaction is aborted");
+                    self.observer
+                        .aborted(self.time.now().monotonic.since(self.schedule.last_commit));
+                    self.aborts += 1;
+                }
+                // A transaction is sent again at once, but not again and again.
+                let again = self.aborts > 1 && matches!(error, SinkError::Abort(_));
+                if retry || again {
                     if self.time.stopping() {
+                        tracing::warn!(%error, "stopping without the last commit; what it held is read again");
+                        self.given_up = true;
                         return Ok(None);
                     }
                     self.blocked(&error.to_string(), wait);
                     wait = (wait * 2).min(RETRY_AT_LEAST_EVERY);
-                } else {
-                    tracing::warn!(%error, "a transaction is aborted");
-                    self.observer
-                        .aborted(self.time.now().monotonic.since(self.schedule.last_commit));
                 }
                 self.engine.note(error).map_err(PipelineError::Sink)?;
             }

@@ -21,8 +21,13 @@ impl Outbox {
         message: Message,
         sink: &mut impl TransactionalSink,
     ) -> Result<(), SinkError> {
-        self.messages.push(message);
+        self.keep(message);
         self.send_rest(sink)
+    }
+
+    /// Keeps a message, to be sent with the rest.
+    pub(crate) fn keep(&mut self, message: Message) {
+        self.messages.push(message);
     }
 
     /// Sends what has not been sent since the last abort.
