@@ -458,8 +458,9 @@ impl TransactionalSink for KafkaSink {
         self.limits = limits;
         if changed {
             self.make_anew()?;
-            self.init()?;
         }
+        // Also where an attempt before this one made the producer and went no further.
+        self.init()?;
         Ok(())
     }
 }
