@@ -10,5 +10,7 @@
 mod bad_input;
 #[path = "kafka/flights.rs"]
 mod flights;
+#[path = "kafka/topics.rs"]
+mod topics;
 
 mod support;
