@@ -6,7 +6,11 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
+#[path = "kafka/bad_input.rs"]
+mod bad_input;
 #[path = "kafka/flights.rs"]
 mod flights;
+#[path = "kafka/topics.rs"]
+mod topics;
 
 mod support;

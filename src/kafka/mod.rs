@@ -8,6 +8,7 @@ mod client;
 pub mod embedded;
 pub mod load;
 mod rebalance;
+mod report;
 mod sink;
 mod source;
 
@@ -53,9 +54,9 @@ pub fn connect(
     time: &impl Time,
     on_error: OnError,
 ) -> Result<Option<(KafkaSource, KafkaSink)>, ConnectError> {
-    let clients = Clients::new(config, subtask, on_error);
+    let clients = Clients::new(config, subtask, clock, on_error);
     let topics = Arc::new(TopicNumbers::new(config));
-    let consumer = Arc::new(clients.consumer(clock, Arc::clone(&topics))?);
+    let consumer = Arc::new(clients.consumer(Arc::clone(&topics))?);
     let Some(()) = admin::wait_for_topics(config, &clients, &consumer, time)? else {
         return Ok(None);
     };

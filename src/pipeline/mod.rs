@@ -230,6 +230,10 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             Ok(Polled::Assigned(partitions)) => return self.assigned(&partitions).map(|()| false),
             Ok(Polled::Revoking(partitions)) => return self.revoking(&partitions).map(|()| false),
             Ok(Polled::Lost(partitions)) => return self.lost(&partitions).map(|()| false),
+            Ok(Polled::Missing(records)) => {
+                self.count_missing(&records);
+                return Ok(false);
+            }
             Err(SourceError::Retry(cause)) => {
                 self.blocked(&cause, RETRY_AFTER);
                 return Ok(false);
@@ -274,9 +278,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             }
         };
         self.sequence = self.sequence.max(started.sequence + 1);
-        for (id, missing) in started.missing {
-            self.engine.tally.partition(id).missing += missing;
-        }
+        self.count_missing(&started.missing);
         for id in partitions {
             self.engine.subtask.assign(*id, None);
             self.engine.subtask.hold_idle_clock(*id, true);
@@ -289,6 +291,12 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             self.find_ends(partitions)?;
         }
         Ok(())
+    }
+
+    fn count_missing(&mut self, records: &[(PartitionId, u64)]) {
+        for (id, missing) in records {
+            self.engine.tally.partition(*id).missing += missing;
+        }
     }
 
     fn find_ends(&mut self, assigned: &[PartitionId]) -> Result<(), PipelineError> {
