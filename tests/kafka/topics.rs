@@ -529,11 +529,21 @@ fn delete_in_front_of(job: &Job, service: &Tidegate) {
 
 #[test]
 fn records_deleted_in_front_of_a_running_service_are_counted() {
-    let job = Job::new("deleted-live", 1);
+    go_on_behind_deleted_records(&Job::new("deleted-live", 1));
+}
+
+#[test]
+fn records_deleted_in_front_of_a_member_by_the_newer_protocol_are_counted() {
+    let protocol = "[kafka.consumer.properties]\n\"group.protocol\" = \"consumer\"\n[[source]]";
+    let job = Job::new("deleted-newer", 1).replace("[[source]]", protocol);
+    go_on_behind_deleted_records(&job);
+}
+
+fn go_on_behind_deleted_records(job: &Job) {
     let mut service = job.run(&["--set", "source[0].on_missing=continue"]);
     job.produce(&[event(0, "a", 1_000, 1)]);
     wait_for_offset(&mut service, 1);
-    delete_in_front_of(&job, &service);
+    delete_in_front_of(job, &service);
     job.produce(&[event(0, "a", 10_000, 1)]);
     wait_for_total(&mut service, "tidegate_window_fires_total", "on_time", 1);
     let read = total(&mut service, "tidegate_records_in_total", "");
