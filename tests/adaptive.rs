@@ -11,7 +11,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::event_time::{
     Adaptive, AdaptiveSettings, BoundedOutOfOrderness, Event, EventTime, MonotonicTime,
-    WatermarkGenerator, WatermarkOutput,
+    WatermarkGenerator, WatermarkOutput, WatermarkStrategy,
 };
 
 const SECOND: i64 = 1_000;
@@ -118,6 +118,24 @@ fn a_snapshot_with_other_buckets_is_not_taken() {
     }
     for broken in [&snapshot[..snapshot.len() - 1], &[9][..]] {
         assert!(!Driven::new(SETTINGS).generator.restore(broken));
+    }
+}
+
+#[test]
+fn a_snapshot_of_another_kind_is_not_taken_and_an_empty_one_always() {
+    let strategies = [
+        WatermarkStrategy::Adaptive(SETTINGS),
+        WatermarkStrategy::BoundedOutOfOrderness { max_out_of_orderness: Duration::from_secs(1) },
+    ];
+    for of in 0..2 {
+        for to in 0..2 {
+            let mut generator = strategies[of].generator();
+            generator
+                .on_event(&Event::new(EventTime(0), b"", &[]), &mut WatermarkOutput::default());
+            let mut successor = strategies[to].generator();
+            assert_eq!(successor.restore(&generator.snapshot()), of == to, "{of} to {to}");
+            assert!(successor.restore(&[]));
+        }
     }
 }
 

@@ -4,6 +4,22 @@
 
 use std::process::{Command, Output};
 
+/// All that must be given.
+const SETTINGS: [&str; 12] = [
+    "kafka.group_id=g",
+    "kafka.instance_id=i",
+    "source[0].topic=in",
+    "source[0].timestamp.field=ts",
+    "source[0].watermark.max_out_of_orderness=2s",
+    "window.size=1m",
+    "key.from=message",
+    "aggregate[0].name=n",
+    "aggregate[0].function=count",
+    "results.topic=out",
+    "late.topic=late",
+    "dead_letter.topic=dead",
+];
+
 fn tidegate(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).env_clear().output().unwrap()
 }
@@ -49,6 +65,18 @@ fn a_wrong_configuration_is_told_all_at_once_and_ends_with_78() {
 }
 
 #[test]
+fn a_property_that_the_client_does_not_know_is_a_fault() {
+    let mut arguments = vec!["check"];
+    let wrong =
+        ["kafka.properties.\"sasl.pasword\"=x", "kafka.producer.properties.\"linger.ms\"=soon"];
+    arguments.extend(SETTINGS.iter().chain(&wrong).flat_map(|setting| ["--set", setting]));
+    let output = tidegate(&arguments);
+    let faults = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{faults}");
+    assert!(faults.contains("sasl.pasword") && faults.contains("linger.ms"), "{faults}");
+}
+
+#[test]
 fn the_reference_is_printed_whole() {
     let output = tidegate(&["config", "--default"]);
     assert!(output.status.success());
@@ -57,23 +85,9 @@ fn the_reference_is_printed_whole() {
 
 #[test]
 fn the_configuration_in_effect_hides_secrets() {
-    let settings = [
-        "kafka.group_id=g",
-        "kafka.instance_id=i",
-        "kafka.properties.\"sasl.password\"=hunter2",
-        "source[0].topic=in",
-        "source[0].timestamp.field=ts",
-        "source[0].watermark.max_out_of_orderness=2s",
-        "window.size=1m",
-        "key.from=message",
-        "aggregate[0].name=n",
-        "aggregate[0].function=count",
-        "results.topic=out",
-        "late.topic=late",
-        "dead_letter.topic=dead",
-    ];
     let mut arguments = vec!["config"];
-    arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let secret = ["kafka.properties.\"sasl.password\"=hunter2"];
+    arguments.extend(SETTINGS.iter().chain(&secret).flat_map(|setting| ["--set", setting]));
     let output = tidegate(&arguments);
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));

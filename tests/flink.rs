@@ -5,9 +5,9 @@
 //! `*.jsonl` and `*.jsonl.gz` are run. Where tidegate means to differ, the difference is a [`Rule`], and no comparison leaves
 //! out anything else. `TIDEGATE_FLINK_TRACES=FOLDER` runs the scenarios of another folder instead; those with several
 //! subtasks or restarts are passed over, since tidegate's subtasks do not wait for each other and its clocks survive.
-#![expect(clippy::print_stdout, reason = "the figures are for whoever runs the test")]
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use replay::compare;
@@ -86,12 +86,15 @@ fn check(folder: &Path) -> Vec<String> {
             }
         }
     }
-    println!(
-        "{}: {ran} scenarios, {steps} steps compared, {passed_over} passed over",
+    // Not captured, unlike what `println!` writes: the figures are shown when all is well, too.
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "\n{}: {ran} scenarios, {steps} steps compared, {passed_over} passed over\n  by feature: {by_feature:?}\n  \
+         rules that applied: {by_rule:?}; cut short: {cut_short:?}",
         folder.display()
-    );
-    println!("  by feature: {by_feature:?}");
-    println!("  rules that applied: {by_rule:?}; cut short: {cut_short:?}");
+    )
+    .unwrap_or_default();
     assert!(ran > 0, "no scenario was run");
     let shown = faults.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
     assert!(faults.is_empty(), "{} of {ran} scenarios differ:\n{shown}", faults.len());

@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn outputs_that_wait_for_the_next_record_are_not_lost(mut world in worlds(rules())) {
+    fn outputs_that_wait_or_are_read_in_part_are_not_lost(mut world in worlds(rules())) {
         for op in &mut world.script {
             // A shard that is given up for good takes its outputs with it.
             if let Op::Move { with_state, .. } = op {
@@ -124,7 +124,9 @@ proptest! {
             panes.sort();
             (panes, transcript.judged)
         };
-        assert_eq!(contents(Reading::AtOnce), contents(Reading::BeforeTheNextRecord));
+        let at_once = contents(Reading::AtOnce);
+        assert_eq!(at_once, contents(Reading::BeforeTheNextRecord));
+        assert_eq!(at_once, contents(Reading::InPart));
     }
 }
 

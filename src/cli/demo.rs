@@ -112,8 +112,8 @@ impl Demo {
         .into_iter()
         .chain(SETTINGS.iter().map(|setting| (*setting).to_owned()))
         .collect();
-        let loaded =
-            load(&Sources { overrides, ..Sources::default() }).map_err(Failure::Configuration)?;
+        let loaded = load(&Sources { overrides, ..Sources::default() })
+            .map_err(|faults| Failure::Configuration(super::lines(&faults)))?;
         Ok(loaded.config)
     }
 }

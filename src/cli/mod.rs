@@ -57,15 +57,18 @@ impl Configuration {
         let environment: std::collections::BTreeMap<_, _> = std::env::vars().collect();
         let host_name = host_name(&environment);
         let (files, overrides) = (self.files.clone(), self.overrides.clone());
-        load(&Sources { files, environment, overrides, host_name, strategies: Vec::new() })
-            .map_err(Failure::Configuration)
+        let sources = Sources { files, environment, overrides, host_name, strategies: Vec::new() };
+        let loaded = load(&sources).map_err(|faults| Failure::Configuration(lines(&faults)))?;
+        let problems = crate::kafka::check_properties(&loaded.config);
+        if problems.is_empty() { Ok(loaded) } else { Err(Failure::Configuration(problems)) }
     }
 }
 
 /// Why a command failed.
 #[derive(Debug)]
 enum Failure {
-    Configuration(Vec<ConfigFault>),
+    /// One line per fault.
+    Configuration(Vec<String>),
     Service(crate::service::ServiceError),
     Other(Box<dyn std::error::Error>),
     Output(std::io::Error),
@@ -143,6 +146,10 @@ impl Failure {
             }
         }
     }
+}
+
+fn lines(faults: &[ConfigFault]) -> Vec<String> {
+    faults.iter().map(ToString::to_string).collect()
 }
 
 /// An error with its causes, outermost first.

@@ -106,6 +106,8 @@ pub(crate) struct WindowOperator {
     /// Windows whose on-time panes are to be fired, in order.
     due: VecDeque<EventTime>,
     entries: usize,
+    /// Windows freed since the owner asked last.
+    freed: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -188,16 +190,18 @@ impl WindowOperator {
         }
     }
 
-    /// Drops the windows that are past their allowed lateness; to be called when nothing is due. How many.
-    pub(crate) fn free(&mut self, clock: Watermark, settings: &WindowSettings) -> usize {
-        let mut freed = 0;
+    /// Drops the windows that are past their allowed lateness; to be called when nothing is due.
+    pub(crate) fn free(&mut self, clock: Watermark, settings: &WindowSettings) {
         while let Some((start, open)) = self.open.first_key_value()
             && open.window.is_freed(clock, settings.allowed_lateness)
         {
             self.remove(*start);
-            freed += 1;
         }
-        freed
+    }
+
+    /// How many windows were freed since the last call.
+    pub(crate) fn take_freed(&mut self) -> u64 {
+        std::mem::take(&mut self.freed)
     }
 
     /// Counts the pane as fired and lends it out.
@@ -234,7 +238,7 @@ impl WindowOperator {
     }
 
     /// The windows held, in order.
-    pub(crate) fn windows(&self) -> impl Iterator<Item = (TimeWindow, usize)> {
+    pub(crate) fn windows(&self) -> impl ExactSizeIterator<Item = (TimeWindow, usize)> {
         self.open.values().map(|open| (open.window, open.keys.len()))
     }
 
@@ -251,6 +255,7 @@ impl WindowOperator {
     fn remove(&mut self, start: EventTime) {
         if let Some(open) = self.open.remove(&start) {
             self.entries -= open.keys.len();
+            self.freed += 1;
         }
     }
 }

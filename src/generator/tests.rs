@@ -201,12 +201,12 @@ fn with_a_bound_of_the_disorder_what_is_made_late_is_late_and_nothing_else() {
         while subtask.poll_output().is_some() {}
         match (record.kind, disposition) {
             (Kind::Late, Disposition::Late(_)) => late += 1,
-            (Kind::Late, Disposition::Windowed) => missed += 1,
+            (Kind::Late, Disposition::Windowed | Disposition::Refired) => missed += 1,
             (Kind::Delayed, Disposition::Late(lateness)) => {
                 assert_eq!(lateness.cause, LateCause::AfterIdle);
                 after_idle += 1;
             }
-            (_, Disposition::Windowed) => {}
+            (_, Disposition::Windowed | Disposition::Refired) => {}
             (kind, disposition) => panic!("{kind:?}: {disposition:?}"),
         }
     }

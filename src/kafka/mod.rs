@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 pub use admin::ConnectError;
 use client::{Clients, TopicNumbers};
+use rdkafka::error::KafkaError;
 pub use sink::KafkaSink;
 pub use source::{KafkaRecord, KafkaSource};
 
@@ -39,6 +40,30 @@ pub enum Cluster {
 /// The version of the Kafka client library.
 pub fn librdkafka_version() -> String {
     rdkafka::util::get_rdkafka_version().1
+}
+
+/// What the client library says against the properties that people set, each with its key; nothing is connected to.
+pub fn check_properties(config: &Config) -> Vec<String> {
+    let kafka = &config.kafka;
+    let tables = [
+        ("kafka.properties", &kafka.properties),
+        ("kafka.consumer.properties", &kafka.consumer_properties),
+        ("kafka.producer.properties", &kafka.producer_properties),
+    ];
+    let check = |(table, name, value): (&str, &str, &str)| {
+        let mut property = rdkafka::ClientConfig::new();
+        match property.set(name, value).create_native_config() {
+            Ok(_) => None,
+            Err(KafkaError::ClientConfig(_, problem, ..)) => {
+                Some(format!("{table}.\"{name}\": {problem}"))
+            }
+            Err(_) => Some(format!("{table}.\"{name}\": the value cannot be used")),
+        }
+    };
+    let properties = tables.iter().flat_map(|(table, properties)| {
+        properties.iter().map(|(name, value)| (*table, name, value))
+    });
+    properties.filter_map(check).collect()
 }
 
 /// Reaches the brokers, however long that takes, sees to the topics, joins the group.

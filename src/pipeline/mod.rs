@@ -255,7 +255,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 Ok(Delivered::Slice) => {
                     self.commit()?;
                     // Where it could not be made the slices add up, since the group is asked only when all is fired.
-                    self.engine.panes = 0;
+                    self.engine.outbox.go_on();
                 }
                 Err(error) => {
                     self.recover(error)?;
@@ -409,7 +409,8 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
 
     fn commit_is_due(&self, now: MonotonicTime) -> bool {
         let since = now.since(self.schedule.last_commit);
-        since >= self.schedule.commit_interval
+        self.engine.outbox.is_full()
+            || since >= self.schedule.commit_interval
             || (self.engine.fired_on_time && since >= COMMIT_AT_MOST_EVERY)
     }
 
@@ -437,8 +438,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 Some(Recovered::AlreadyCommitted) => break,
                 Some(Recovered::Resent) if !rejoin => {}
                 // The next polls say which partitions are still ours; until then everything stays in the outbox.
-                Some(Recovered::Resent) => return Ok(false),
-                None => return Ok(false),
+                Some(Recovered::Resent) | None => return Ok(false),
             }
         }
         let ended = self.time.now().monotonic;

@@ -169,7 +169,7 @@ impl<'a> Replay<'a> {
                 return None;
             }
             Disposition::NotAssigned => panic!("a scenario sends to its own partitions only"),
-            Disposition::Windowed => observed.fact(forwarded(event.ts)),
+            Disposition::Windowed | Disposition::Refired => observed.fact(forwarded(event.ts)),
             Disposition::Late(lateness) => {
                 observed.fact(forwarded(event.ts));
                 let watermark = lateness.watermark.0.0;

@@ -11,7 +11,7 @@ use tidegate::event_time::{
     WatermarkGenerator, WatermarkOutput, WatermarkStrategy, WindowSettings,
 };
 
-use crate::facts::{Fact, Fired, status_name, take_facts};
+use crate::facts::{Fact, Fired, status_name, take_fact, take_facts};
 use crate::naive::{
     AdaptiveRules, Follow, Luggage, Naive, PartitionSeen, Record, Rules, WhenAllIdle,
 };
@@ -94,6 +94,8 @@ pub(crate) enum Reading {
     AtOnce,
     /// As late as is allowed.
     BeforeTheNextRecord,
+    /// One whenever something has happened, the rest as late as is allowed.
+    InPart,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -307,7 +309,7 @@ impl Player {
         self.transcript.records += 1;
         let kind = text.split(' ').next().unwrap_or_default().to_owned();
         *self.transcript.judged.entry(kind).or_default() += 1;
-        if disposition == Disposition::Windowed {
+        if disposition.is_windowed() {
             let rules = &self.world.rules;
             let start = ts - (ts - rules.offset_ms).rem_euclid(rules.size_ms);
             let shard = (!rules.one_for_all).then_some(id);
@@ -409,8 +411,13 @@ impl Player {
 
     /// Takes the outputs of a subtask, unless they may wait.
     fn settle(&mut self, place: usize) {
-        if self.world.reading == Reading::AtOnce {
-            self.take(place);
+        match self.world.reading {
+            Reading::AtOnce => self.take(place),
+            Reading::BeforeTheNextRecord => {}
+            Reading::InPart => {
+                let fact = take_fact(&mut self.subtasks[place]);
+                self.note(fact);
+            }
         }
     }
 
@@ -420,6 +427,10 @@ impl Player {
         if let Some(models) = &mut self.models {
             assert_eq!(facts, models[place].take_facts(), "what subtask {place} gave");
         }
+        self.note(facts);
+    }
+
+    fn note(&mut self, facts: impl IntoIterator<Item = Fact>) {
         for fact in facts {
             self.transcript.lines.push(format!("{fact:?}"));
             if let Fact::Fired(fired) = fact {
@@ -455,7 +466,7 @@ impl Player {
 /// How a record was judged, in words.
 fn judged(disposition: Disposition) -> String {
     match disposition {
-        Disposition::Windowed => "windowed".to_owned(),
+        Disposition::Windowed | Disposition::Refired => "windowed".to_owned(),
         Disposition::TimestampOutOfRange => "timestamp out of range".to_owned(),
         Disposition::NotAssigned => "not assigned".to_owned(),
         Disposition::Late(lateness) => {

@@ -33,30 +33,7 @@ pub(crate) struct Fired {
 
 /// Takes all outputs. Panes that follow each other are put in order of their shards, which has no meaning.
 pub(crate) fn take_facts(subtask: &mut Subtask) -> Vec<Fact> {
-    let mut facts = Vec::new();
-    while let Some(output) = subtask.poll_output() {
-        facts.push(match output {
-            Output::WatermarkAdvanced(watermark) => Fact::Watermark(watermark.0.0),
-            Output::StatusChanged(id, status) => Fact::Status(id, status_name(status)),
-            Output::Fired(pane) => Fact::Fired(Fired {
-                shard: match pane.shard {
-                    ShardId::All => None,
-                    ShardId::Partition(id) => Some(id),
-                },
-                start: pane.window.start.0,
-                end: pane.window.end.0,
-                key: String::from_utf8_lossy(pane.key).into_owned(),
-                timing: pane.timing.name(),
-                index: pane.index,
-                aggregates: pane
-                    .aggregates
-                    .iter()
-                    .map(|aggregate| whole(aggregate.value()))
-                    .collect(),
-                watermark: pane.watermark.0.0,
-            }),
-        });
-    }
+    let mut facts: Vec<Fact> = std::iter::from_fn(|| take_fact(subtask)).collect();
     for panes in facts.chunk_by_mut(|a, b| matches!((a, b), (Fact::Fired(_), Fact::Fired(_)))) {
         panes.sort_by_key(|fact| match fact {
             Fact::Fired(fired) => fired.shard,
@@ -64,6 +41,27 @@ pub(crate) fn take_facts(subtask: &mut Subtask) -> Vec<Fact> {
         });
     }
     facts
+}
+
+/// Takes the next output.
+pub(crate) fn take_fact(subtask: &mut Subtask) -> Option<Fact> {
+    Some(match subtask.poll_output()? {
+        Output::WatermarkAdvanced(watermark) => Fact::Watermark(watermark.0.0),
+        Output::StatusChanged(id, status) => Fact::Status(id, status_name(status)),
+        Output::Fired(pane) => Fact::Fired(Fired {
+            shard: match pane.shard {
+                ShardId::All => None,
+                ShardId::Partition(id) => Some(id),
+            },
+            start: pane.window.start.0,
+            end: pane.window.end.0,
+            key: String::from_utf8_lossy(pane.key).into_owned(),
+            timing: pane.timing.name(),
+            index: pane.index,
+            aggregates: pane.aggregates.iter().map(|aggregate| whole(aggregate.value())).collect(),
+            watermark: pane.watermark.0.0,
+        }),
+    })
 }
 
 /// How a status is written.
