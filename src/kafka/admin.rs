@@ -193,8 +193,12 @@ fn read_limits(resource: &ConfigResource, limits: &mut TopicLimits) {
     if let Some(bytes) = setting("max.message.bytes") {
         limits.max_message_bytes = usize::try_from(bytes).unwrap_or(0);
     }
-    limits.retention =
-        setting("retention.ms").and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+    // A topic may also refuse what is older than this, and -1 means for ever.
+    limits.retention = ["retention.ms", "message.timestamp.before.max.ms"]
+        .into_iter()
+        .filter_map(|name| u64::try_from(setting(name)?).ok())
+        .min()
+        .map(Duration::from_millis);
 }
 
 fn options() -> AdminOptions {

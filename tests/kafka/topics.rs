@@ -196,6 +196,22 @@ fn a_result_has_the_last_moment_of_its_window_as_its_timestamp() {
     assert_eq!(timestamps("late"), [start + 7]);
 }
 
+#[test]
+fn a_topic_that_refuses_old_timestamps_gets_the_present() {
+    let job = Job::without_topics("old-refused");
+    job.create("in", 1, &[]);
+    let settings = [("message.timestamp.before.max.ms", "3600000"), ("retention.ms", "-1")];
+    job.create("out", 1, &settings);
+    for output in ["late", "dead"] {
+        job.create(output, 1, &[]);
+    }
+    let began = wall();
+    job.produce(&[event(0, "a", 1_600_000_000_000, 1)]);
+    job.run_to_end(&[]);
+    let [result] = &job.read("out")[..] else { panic!("one result") };
+    assert!((began..=wall()).contains(&result.timestamp.unwrap()), "{result:?}");
+}
+
 // Partitions and headers
 
 /// The hash by which Java's producer chooses a partition.
@@ -513,11 +529,21 @@ fn delete_in_front_of(job: &Job, service: &Tidegate) {
 
 #[test]
 fn records_deleted_in_front_of_a_running_service_are_counted() {
-    let job = Job::new("deleted-live", 1);
+    go_on_behind_deleted_records(&Job::new("deleted-live", 1));
+}
+
+#[test]
+fn records_deleted_in_front_of_a_member_by_the_newer_protocol_are_counted() {
+    let protocol = "[kafka.consumer.properties]\n\"group.protocol\" = \"consumer\"\n[[source]]";
+    let job = Job::new("deleted-newer", 1).replace("[[source]]", protocol);
+    go_on_behind_deleted_records(&job);
+}
+
+fn go_on_behind_deleted_records(job: &Job) {
     let mut service = job.run(&["--set", "source[0].on_missing=continue"]);
     job.produce(&[event(0, "a", 1_000, 1)]);
     wait_for_offset(&mut service, 1);
-    delete_in_front_of(&job, &service);
+    delete_in_front_of(job, &service);
     job.produce(&[event(0, "a", 10_000, 1)]);
     wait_for_total(&mut service, "tidegate_window_fires_total", "on_time", 1);
     let read = total(&mut service, "tidegate_records_in_total", "");
@@ -552,6 +578,22 @@ fn an_offset_beyond_the_end_is_an_error_that_names_it() {
         assert!(log.contains(said), "{said}: {log}");
     }
     assert_eq!(job.committed(1), [Some(17)]);
+}
+
+#[test]
+fn a_topic_that_is_deleted_and_created_again_while_it_is_read_ends_the_service() {
+    let job = Job::new("again", 1);
+    let mut service = job.run(&[]);
+    job.produce(&[event(0, "a", 1_000, 1), event(0, "a", 2_000, 1), event(0, "a", 3_000, 1)]);
+    service.wait_until("all is committed", |_| job.committed(1) == [Some(3)]);
+    job.cluster.delete(&job.topic("in"));
+    job.create("in", 1, &[]);
+    job.produce(&[event(0, "a", 4_000, 1)]);
+    assert_eq!(service.wait().code(), Some(1));
+    let log = service.log();
+    for said in ["again-in", "deleted"] {
+        assert!(log.contains(said), "{said}: {log}");
+    }
 }
 
 #[test]

@@ -102,6 +102,20 @@ impl Cluster {
         }
     }
 
+    /// Deletes a topic, and waits until the broker knows nothing of it.
+    pub(crate) fn delete(&self, topic: &str) {
+        for result in block_on(self.admin().delete_topics(&[topic], &options())).unwrap() {
+            result.unwrap();
+        }
+        for _ in 0..600 {
+            if self.topics(topic).is_empty() {
+                return;
+            }
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+        panic!("topic {topic} did not disappear");
+    }
+
     /// Adds partitions to a topic until it has this many.
     pub(crate) fn grow(&self, topic: &str, partitions: i32) {
         let more = NewPartitions::new(topic, usize::try_from(partitions).unwrap());
