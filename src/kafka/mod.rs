@@ -6,6 +6,7 @@
 mod admin;
 mod client;
 pub mod embedded;
+mod headers;
 pub mod load;
 mod rebalance;
 mod report;

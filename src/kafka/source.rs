@@ -1,5 +1,6 @@
 //! Records and assignments in.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +8,13 @@ use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer, RebalanceProtocol};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{BorrowedMessage, Headers, Message as _};
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::admin::ConnectError;
 use super::client::{REQUEST_TIMEOUT, TopicNumbers};
+use super::headers::Headers;
 use super::rebalance::{ConsumerEvents, RebalanceEvent, unassign};
 use super::sink::sequence_of;
 use crate::clock::Clock;
@@ -65,16 +67,16 @@ impl InputRecord for KafkaRecord<'_> {
         self.message.timestamp().to_millis()
     }
     fn header(&self, name: &str) -> Option<&[u8]> {
-        let headers = self.message.headers()?;
-        (0..headers.count())
-            .rev()
-            .map(|place| headers.get(place))
-            .find(|header| header.key == name)?
-            .value
+        Headers::of(&self.message).filter(|(key, _)| key == name).last()?.1
     }
     fn each_header(&self, visit: &mut dyn FnMut(&str, Option<&[u8]>)) {
-        for header in self.message.headers().iter().flat_map(|headers| headers.iter()) {
-            visit(header.key, header.value);
+        let mut replaced = 0usize;
+        for (name, value) in Headers::of(&self.message) {
+            replaced += usize::from(matches!(name, Cow::Owned(_)));
+            visit(&name, value);
+        }
+        if replaced > 0 {
+            visit("tidegate.header.names.replaced", Some(replaced.to_string().as_bytes()));
         }
     }
 }

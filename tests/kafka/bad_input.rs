@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::support::cluster::Record;
 use crate::support::job::{Job, event, noise, panes, total, wait_for_total};
+use crate::support::raw;
 
 /// 2025-06-15, on the minute.
 const NOW: i64 = 1_750_000_020_000;
@@ -207,6 +208,31 @@ fn a_message_key_that_is_no_text_is_refused() {
     assert_eq!(refused, expected);
     let keys: Vec<_> = job.read("out").iter().map(|record| record.json()["key"].clone()).collect();
     assert_eq!(keys, ["", "a"]);
+}
+
+/// Kafka takes any bytes as the name of a header, its clients only text: such a record is passed on with U+FFFD for
+/// what is no text, and says so.
+#[test]
+fn a_header_name_that_is_no_text_ends_nothing() {
+    let job = Job::new("bad-header", 1);
+    let topic = job.topic("in");
+    raw::produce(&job.cluster.bootstrap, &topic, 0, b"no json", (b"a\xFF", b"kept"));
+    job.produce(&[event(0, "a", 1_000, 1)]);
+    job.run_to_end(&[]);
+    assert_eq!(job.panes(), panes(&[(0, "a", 1, 1)]));
+    let dead = job.read("dead");
+    assert_eq!(dead.len(), 1);
+    assert_eq!(dead[0].header("a\u{FFFD}").as_deref(), Some("kept"));
+    assert_eq!(dead[0].header("tidegate.header.names.replaced").as_deref(), Some("1"));
+    assert_eq!(dead[0].header("tidegate.reason").as_deref(), Some("bad_json"));
+    // Where a header is looked for, such a name is in the way of none.
+    let job = job
+        .replace("field = \"ts\"", "header = \"when\"")
+        .replace("group_id = \"bad-header\"", "group_id = \"bad-header-2\"");
+    job.run_to_end(&[]);
+    let reasons: Vec<_> =
+        job.read("dead").iter().map(|letter| letter.header("tidegate.reason").unwrap()).collect();
+    assert_eq!(reasons, ["bad_json", "bad_json", "ts_missing"]);
 }
 
 const LARGE: (&str, &str) = ("max.message.bytes", "20000000");

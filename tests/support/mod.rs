@@ -6,3 +6,4 @@ pub(crate) mod broker;
 pub(crate) mod cluster;
 pub(crate) mod job;
 pub(crate) mod process;
+pub(crate) mod raw;
