@@ -42,8 +42,12 @@ pub struct KafkaSink {
     in_doubt: Option<BTreeMap<PartitionId, i64>>,
     /// Whether the producer has its epoch.
     initialised: bool,
+    /// The producer can do nothing more.
+    broken: bool,
+    /// What became of the transaction of a broken producer is to be found out.
     rebuild: bool,
-    rebuilt: Option<MonotonicTime>,
+    /// It was made anew, and nothing has been committed since.
+    rebuilt: bool,
     since_poll: u32,
 }
 
@@ -127,8 +131,9 @@ impl KafkaSink {
             begun: None,
             in_doubt: None,
             initialised: false,
+            broken: false,
             rebuild: false,
-            rebuilt: None,
+            rebuilt: false,
             since_poll: 0,
         };
         while let Err(error) = sink.init() {
@@ -220,14 +225,13 @@ impl KafkaSink {
         }
     }
 
-    /// A producer that can do nothing more: after an outage that outlasted the transaction it is made anew, once in
-    /// [`REBUILD_AT_MOST_EVERY`]; anything else is another instance under the same id.
+    /// A producer that can do nothing more: after an outage that outlasted the transaction it is made anew, once
+    /// between two commits; anything else is another instance under the same id.
     fn fatal(&mut self, code: RDKafkaErrorCode, reason: &str) -> SinkError {
         let now = self.clock.monotonic();
         let timed_out = self.begun.is_some_and(|begun| now.since(begun) > self.transaction_timeout);
-        let may_rebuild =
-            self.rebuilt.is_none_or(|rebuilt| now.since(rebuilt) > REBUILD_AT_MOST_EVERY);
-        if timed_out && may_rebuild {
+        if timed_out && !self.rebuilt {
+            self.broken = true;
             self.rebuild = true;
             return SinkError::Abort(format!("the transaction outlasted its timeout: {reason}"));
         }
@@ -312,7 +316,7 @@ impl KafkaSink {
             .producer(least(&self.limits))
             .map_err(|error| SinkError::Fatal(error.to_string()))?;
         self.initialised = false;
-        self.rebuilt = Some(self.clock.monotonic());
+        self.broken = false;
         self.begun = None;
         Ok(())
     }
@@ -322,10 +326,14 @@ impl KafkaSink {
     fn abort_open(&mut self) -> Result<(), SinkError> {
         let began = self.clock.monotonic();
         while let Err(error) = self.producer.abort_transaction(ABORT_SLICE) {
-            let waits = matches!(
-                &error,
-                KafkaError::Transaction(error) if error.is_retriable() && !error.is_fatal()
-            );
+            let KafkaError::Transaction(cause) = &error else { return Err(self.judge(&error)) };
+            if cause.code() == RDKafkaErrorCode::Conflict {
+                // Another call timed out and is still under way, and only that very call could end it.
+                self.broken = true;
+                self.rebuild = true;
+                return Err(SinkError::Retry(cause.string()));
+            }
+            let waits = cause.is_retriable() && !cause.is_fatal();
             if !waits || self.clock.monotonic().since(began) > REQUEST_TIMEOUT {
                 return Err(self.judge(&error));
             }
@@ -403,6 +411,7 @@ impl TransactionalSink for KafkaSink {
         self.producer.commit_transaction(REQUEST_TIMEOUT).map_err(|error| self.classify(&error))?;
         self.in_doubt = None;
         self.begun = None;
+        self.rebuilt = false;
         Ok(())
     }
 
@@ -413,8 +422,9 @@ impl TransactionalSink for KafkaSink {
             return Ok(Aborted::Undone);
         }
         if self.rebuild {
-            if self.rebuilt.is_none_or(|rebuilt| self.begun.is_some_and(|begun| begun > rebuilt)) {
+            if self.broken {
                 self.make_anew()?;
+                self.rebuilt = true;
             }
             self.init()?;
             let in_doubt = self.in_doubt.clone().unwrap_or_default();
@@ -489,8 +499,6 @@ const SEQUENCE: &str = "tidegate/1 sequence=";
 const ABORT_SLICE: Duration = Duration::from_millis(50);
 
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-
-const REBUILD_AT_MOST_EVERY: Duration = Duration::from_mins(10);
 
 /// Delivery reports are taken this often, so that a refusal is noticed early.
 const SENDS_PER_POLL: u32 = 256;
