@@ -106,6 +106,19 @@ impl KafkaSource {
         Ok(list)
     }
 
+    /// Begins to read newly assigned partitions.
+    fn begin(&self, beginnings: BTreeMap<PartitionId, i64>) -> Result<(), SourceError> {
+        let list =
+            self.list(beginnings.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
+        match self.consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => self.consumer.incremental_assign(&list),
+            RebalanceProtocol::Eager | RebalanceProtocol::None => self.consumer.assign(&list),
+        }
+        .map_err(|error| fatal(&error))?;
+        self.begun.borrow_mut().extend(beginnings);
+        Ok(())
+    }
+
     /// Where to begin, for each partition: where the group has committed, else as the configuration says.
     fn beginnings(
         &self,
@@ -331,15 +344,31 @@ impl Source for KafkaSource {
 
     fn start(&self, partitions: &[PartitionId]) -> Result<Started, SourceError> {
         let (beginnings, started) = self.beginnings(partitions)?;
-        let list =
-            self.list(beginnings.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
-        match self.consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => self.consumer.incremental_assign(&list),
-            RebalanceProtocol::Eager | RebalanceProtocol::None => self.consumer.assign(&list),
-        }
-        .map_err(|error| fatal(&error))?;
-        self.begun.borrow_mut().extend(beginnings);
+        self.begin(beginnings)?;
         Ok(started)
+    }
+
+    fn resume(
+        &self,
+        positions: &BTreeMap<PartitionId, i64>,
+        committed: &BTreeMap<PartitionId, i64>,
+        sequence: u64,
+    ) -> Result<bool, SourceError> {
+        let list = self.list(positions.keys().map(|id| (*id, Offset::Invalid)))?;
+        let answer = self
+            .consumer
+            .committed_offsets(list, REQUEST_TIMEOUT)
+            .map_err(|error| retry(&error))?;
+        for element in answer.elements() {
+            element.error().map_err(|error| retry(&error))?;
+            let id = self.topics.id(element.topic(), element.partition());
+            let ours = id.and_then(|id| committed.get(&id)).copied().map(Offset::Offset);
+            if ours != Some(element.offset()) || sequence_of(element.metadata()) != Some(sequence) {
+                return Ok(false);
+            }
+        }
+        self.begin(positions.clone())?;
+        Ok(true)
     }
 
     fn release(&self, partitions: &[PartitionId]) -> Result<(), SourceError> {
