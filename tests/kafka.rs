@@ -8,5 +8,11 @@
 
 #[path = "kafka/flights.rs"]
 mod flights;
+#[path = "kafka/outages.rs"]
+mod outages;
+#[path = "kafka/refusals.rs"]
+mod refusals;
+#[path = "kafka/stops.rs"]
+mod stops;
 
 mod support;

@@ -129,6 +129,11 @@ impl Tidegate {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, by the process's own id.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill")
