@@ -30,11 +30,10 @@ impl Reports {
         let code = error.rdkafka_error_code();
         let name = code.map_or_else(|| error.to_string(), |code| format!("{code:?}"));
         (self.on_error)(&name, code == Some(RDKafkaErrorCode::Fatal));
-        match self.repeated(&name) {
-            Some(repeated) => {
-                tracing::warn!(%error, reason, repeated, "the Kafka client reports");
-            }
-            None => tracing::debug!(%error, reason, "the Kafka client reports"),
+        if let Some(repeated) = self.repeated(&name) {
+            tracing::warn!(%error, reason, repeated, "the Kafka client reports");
+        } else {
+            tracing::debug!(%error, reason, "the Kafka client reports");
         }
     }
 
@@ -48,11 +47,10 @@ impl Reports {
                 | RDKafkaLogLevel::Error
                 | RDKafkaLogLevel::Warning
         );
-        match warns.then(|| self.repeated(facility)).flatten() {
-            Some(repeated) => {
-                tracing::warn!(target: "librdkafka", facility, repeated, "{line}");
-            }
-            None => tracing::debug!(target: "librdkafka", facility, "{line}"),
+        if let Some(repeated) = warns.then(|| self.repeated(facility)).flatten() {
+            tracing::warn!(target: "librdkafka", facility, repeated, "{line}");
+        } else {
+            tracing::debug!(target: "librdkafka", facility, "{line}");
         }
     }
 

@@ -40,15 +40,22 @@ pub struct KafkaSink {
     begun: Option<MonotonicTime>,
     /// The offsets of a commit whose outcome is not known.
     in_doubt: Option<BTreeMap<PartitionId, i64>>,
-    /// Whether the producer has its epoch.
-    initialised: bool,
-    /// The producer can do nothing more.
-    broken: bool,
+    life: Life,
     /// What became of the transaction of a broken producer is to be found out.
     rebuild: bool,
     /// It was made anew, and nothing has been committed since.
     rebuilt: bool,
     since_poll: u32,
+}
+
+/// What a producer can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// Nothing yet: it has no epoch.
+    Created,
+    Ready,
+    /// Nothing any more.
+    Broken,
 }
 
 impl std::fmt::Debug for KafkaSink {
@@ -130,8 +137,7 @@ impl KafkaSink {
             clock,
             begun: None,
             in_doubt: None,
-            initialised: false,
-            broken: false,
+            life: Life::Created,
             rebuild: false,
             rebuilt: false,
             since_poll: 0,
@@ -151,12 +157,12 @@ impl KafkaSink {
 
     /// Fences and ends what a predecessor under the same transactional id left open.
     fn init(&mut self) -> Result<(), SinkError> {
-        if self.guarantee == Guarantee::AtLeastOnce || self.initialised {
+        if self.guarantee == Guarantee::AtLeastOnce || self.life == Life::Ready {
             return Ok(());
         }
         // After a timeout the next call goes on where this one was.
         self.producer.init_transactions(REQUEST_TIMEOUT).map_err(|error| self.judge(&error))?;
-        self.initialised = true;
+        self.life = Life::Ready;
         Ok(())
     }
 
@@ -231,7 +237,7 @@ impl KafkaSink {
         let now = self.clock.monotonic();
         let timed_out = self.begun.is_some_and(|begun| now.since(begun) > self.transaction_timeout);
         if timed_out && !self.rebuilt {
-            self.broken = true;
+            self.life = Life::Broken;
             self.rebuild = true;
             return SinkError::Abort(format!("the transaction outlasted its timeout: {reason}"));
         }
@@ -315,10 +321,28 @@ impl KafkaSink {
             .clients
             .producer(least(&self.limits))
             .map_err(|error| SinkError::Fatal(error.to_string()))?;
-        self.initialised = false;
-        self.broken = false;
+        self.life = Life::Created;
         self.begun = None;
         Ok(())
+    }
+
+    /// A topic that is gone is named by none of the errors it causes: messages time out, or the transaction fails.
+    fn check_topics(&self) -> Result<(), SinkError> {
+        let all = self.producer.client().fetch_metadata(None, REQUEST_TIMEOUT);
+        let all = all.map_err(|error| SinkError::Retry(error.to_string()))?;
+        let there = |name: &String| all.topics().iter().any(|topic| topic.name() == name);
+        let gone = |name: &String, what: &str| {
+            Err(SinkError::Fatal(format!("topic `{name}` has been deleted while it was {what}")))
+        };
+        match self.topics.values().find(|name| !there(name)) {
+            Some(name) => gone(name, "written"),
+            None => self
+                .inputs
+                .names()
+                .iter()
+                .find(|name| !there(name))
+                .map_or(Ok(()), |name| gone(name, "read")),
+        }
     }
 
     /// Aborts the open transaction, whatever its messages have come to. The call first waits until those it purges
@@ -329,7 +353,7 @@ impl KafkaSink {
             let KafkaError::Transaction(cause) = &error else { return Err(self.judge(&error)) };
             if cause.code() == RDKafkaErrorCode::Conflict {
                 // Another call timed out and is still under way, and only that very call could end it.
-                self.broken = true;
+                self.life = Life::Broken;
                 self.rebuild = true;
                 return Err(SinkError::Retry(cause.string()));
             }
@@ -422,7 +446,7 @@ impl TransactionalSink for KafkaSink {
             return Ok(Aborted::Undone);
         }
         if self.rebuild {
-            if self.broken {
+            if self.life == Life::Broken {
                 self.make_anew()?;
                 self.rebuilt = true;
             }
@@ -435,10 +459,11 @@ impl TransactionalSink for KafkaSink {
         }
         if self.begun.is_some() {
             self.abort_open()?;
+            self.producer.context().forget();
+            self.in_doubt = None;
+            self.begun = None;
+            self.check_topics()?;
         }
-        self.producer.context().forget();
-        self.in_doubt = None;
-        self.begun = None;
         Ok(Aborted::Undone)
     }
 

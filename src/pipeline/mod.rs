@@ -356,15 +356,17 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
     ) -> Result<bool, PipelineError> {
         let same =
             partitions.len() == lost.len() && partitions.iter().all(|id| lost.contains_key(id));
-        while same {
+        if !same {
+            return Ok(false);
+        }
+        loop {
             match self.source.resume(lost, &self.committed, self.sequence - 1) {
                 Ok(resumed) => return Ok(resumed),
                 Err(SourceError::Fatal(cause)) => return Err(PipelineError::Source(cause)),
-                Err(SourceError::Retry(_)) if self.time.stopping() => break,
+                Err(SourceError::Retry(_)) if self.time.stopping() => return Ok(false),
                 Err(SourceError::Retry(cause)) => self.blocked(&cause, RETRY_AFTER),
             }
         }
-        Ok(false)
     }
 
     fn revoking(&mut self, partitions: &[PartitionId]) -> Result<(), PipelineError> {
@@ -553,7 +555,8 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         error: SinkError,
         mut attempt: impl FnMut(&mut Engine<K>, u64) -> Result<Recovered, SinkError>,
     ) -> Result<Option<Recovered>, PipelineError> {
-        let mut wait = RETRY_AFTER;
+        // The more transactions have been aborted in a row, the longer.
+        let mut wait = (RETRY_AFTER * (1 << self.aborts.min(5))).min(RETRY_AT_LEAST_EVERY);
         let mut error = Some(error);
         loop {
             if let Some(error) = error.take() {
