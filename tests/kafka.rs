@@ -4,7 +4,12 @@
 //! started here), and ends what it starts. To add one: topics, a configuration, [`Tidegate::run`], and then read what
 //! is in the topics.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test may panic, and says what it has measured"
+)]
 
 #[path = "kafka/flights.rs"]
 mod flights;

@@ -9,6 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use tidegate::clock::Clock;
+
 /// A running service.
 pub(crate) struct Tidegate {
     child: Child,
@@ -144,10 +146,11 @@ impl Tidegate {
         assert!(status.success());
     }
 
-    /// Waits for its end. Its log ends when it does.
+    /// Waits for its end, however much it has to say. Its log ends when it does.
     pub(crate) fn wait(&mut self) -> ExitStatus {
+        let clock = Clock::start();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(PATIENCE.saturating_sub(clock.monotonic().0)) {
                 Ok(line) => self.seen.push(line),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
