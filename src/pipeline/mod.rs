@@ -468,8 +468,11 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             self.publish(Phase::Draining);
             self.engine.subtask.drain();
             self.deliver(self.time.now())?;
-            if self.commit()? || self.time.stopping() {
+            if self.commit()? {
                 return Ok(());
+            }
+            if self.time.stopping() {
+                return Err(PipelineError::StoppedUncommitted);
             }
             self.poll(RETRY_AFTER, self.time.now())?;
         }
