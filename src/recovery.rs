@@ -12,6 +12,8 @@ use crate::pipeline::{Aborted, Outbox, OutputTopic, SinkError, TransactionalSink
 pub(crate) enum Recovered {
     /// Everything since the last commit has been sent again.
     Resent,
+    /// Everything since the last commit is still to be sent.
+    Undone,
     /// The broker had made the commit before its answer was lost.
     AlreadyCommitted,
 }
@@ -66,6 +68,25 @@ impl Recovery {
         Ok(())
     }
 
+    /// Undoes what has to be undone, and sends nothing; to be repeated after an error, which is to be noted.
+    pub(crate) fn undo(
+        &mut self,
+        outbox: &mut Outbox,
+        sink: &mut impl TransactionalSink,
+        sequence: u64,
+    ) -> Result<Recovered, SinkError> {
+        if self.abort {
+            if sink.abort(sequence)? == Aborted::Committed {
+                *self = Self::default();
+                outbox.clear();
+                return Ok(Recovered::AlreadyCommitted);
+            }
+            outbox.rewind();
+            self.abort = false;
+        }
+        Ok(Recovered::Undone)
+    }
+
     /// Undoes what has to be undone and sends everything again; to be repeated after an error, which is to be noted.
     ///
     /// `fit` makes a message fit the limits that were read again.
@@ -76,14 +97,8 @@ impl Recovery {
         sequence: u64,
         fit: impl FnMut(crate::pipeline::Message, &K) -> crate::pipeline::Message,
     ) -> Result<Recovered, SinkError> {
-        if self.abort {
-            if sink.abort(sequence)? == Aborted::Committed {
-                *self = Self::default();
-                outbox.clear();
-                return Ok(Recovered::AlreadyCommitted);
-            }
-            outbox.rewind();
-            self.abort = false;
+        if self.undo(outbox, sink, sequence)? == Recovered::AlreadyCommitted {
+            return Ok(Recovered::AlreadyCommitted);
         }
         if self.revise {
             sink.refresh_limits()?;

@@ -4,12 +4,23 @@
 //! started here), and ends what it starts. To add one: topics, a configuration, [`Tidegate::run`], and then read what
 //! is in the topics.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test may panic, and says what it has measured"
+)]
 
 #[path = "kafka/bad_input.rs"]
 mod bad_input;
 #[path = "kafka/flights.rs"]
 mod flights;
+#[path = "kafka/outages.rs"]
+mod outages;
+#[path = "kafka/refusals.rs"]
+mod refusals;
+#[path = "kafka/stops.rs"]
+mod stops;
 #[path = "kafka/topics.rs"]
 mod topics;
 

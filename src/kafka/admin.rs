@@ -75,8 +75,6 @@ pub(super) fn wait_for_topics(
     let mut created = false;
     let mut wait = FIRST_WAIT;
     while !time.stopping() {
-        // Errors of the connection are reported by a poll; there is no record to lose before the subscription.
-        consumer.poll(Duration::ZERO);
         // Nothing ends a request that waits for a connection, so these are short: a stop is not to wait long.
         let patience =
             if consumer.context().connected() { REQUEST_TIMEOUT } else { UNCONNECTED_TIMEOUT };
@@ -85,7 +83,9 @@ pub(super) fn wait_for_topics(
                 metadata.topics().iter().map(|topic| topic.name().to_owned()).collect::<Vec<_>>()
             }
             Err(error) => {
-                consumer.poll(Duration::ZERO);
+                // Errors of the connection are reported by polls, among other news; there is no record to lose before
+                // the subscription.
+                while consumer.poll(NEWS_TIMEOUT).is_some() {}
                 let (code, reason) = consumer.context().take_error().unzip();
                 let reason = reason.unwrap_or_else(|| error.to_string());
                 if matches!(
@@ -214,6 +214,9 @@ fn block_on<F: Future>(future: F) -> Result<F::Output, ConnectError> {
 }
 
 const ADMIN_TIMEOUT: Duration = REQUEST_TIMEOUT;
+
+/// Enough for all the news that there are.
+const NEWS_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How long to wait for an answer while no broker is connected.
 const UNCONNECTED_TIMEOUT: Duration = Duration::from_secs(1);

@@ -137,7 +137,11 @@ impl ClientContext for ConsumerEvents {
     fn error(&self, error: KafkaError, reason: &str) {
         self.reports.take(&error, reason);
         if let Some(code) = error.rdkafka_error_code() {
-            *lock(&self.last_error) = Some((code, reason.to_owned()));
+            let mut last = lock(&self.last_error);
+            // That the brokers cannot be reached follows from it, and says less.
+            if !matches!(*last, Some((RDKafkaErrorCode::Authentication, _))) {
+                *last = Some((code, reason.to_owned()));
+            }
         }
     }
 }

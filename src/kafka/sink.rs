@@ -40,11 +40,22 @@ pub struct KafkaSink {
     begun: Option<MonotonicTime>,
     /// The offsets of a commit whose outcome is not known.
     in_doubt: Option<BTreeMap<PartitionId, i64>>,
-    /// Whether the producer has its epoch.
-    initialised: bool,
+    life: Life,
+    /// What became of the transaction of a broken producer is to be found out.
     rebuild: bool,
-    rebuilt: Option<MonotonicTime>,
+    /// It was made anew, and nothing has been committed since.
+    rebuilt: bool,
     since_poll: u32,
+}
+
+/// What a producer can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// Nothing yet: it has no epoch.
+    Created,
+    Ready,
+    /// Nothing any more.
+    Broken,
 }
 
 impl std::fmt::Debug for KafkaSink {
@@ -127,9 +138,9 @@ impl KafkaSink {
             clock,
             begun: None,
             in_doubt: None,
-            initialised: false,
+            life: Life::Created,
             rebuild: false,
-            rebuilt: None,
+            rebuilt: false,
             since_poll: 0,
         };
         while let Err(error) = sink.init() {
@@ -147,12 +158,12 @@ impl KafkaSink {
 
     /// Fences and ends what a predecessor under the same transactional id left open.
     fn init(&mut self) -> Result<(), SinkError> {
-        if self.guarantee == Guarantee::AtLeastOnce || self.initialised {
+        if self.guarantee == Guarantee::AtLeastOnce || self.life == Life::Ready {
             return Ok(());
         }
         // After a timeout the next call goes on where this one was.
         self.producer.init_transactions(REQUEST_TIMEOUT).map_err(|error| self.judge(&error))?;
-        self.initialised = true;
+        self.life = Life::Ready;
         Ok(())
     }
 
@@ -231,14 +242,13 @@ impl KafkaSink {
         }
     }
 
-    /// A producer that can do nothing more: after an outage that outlasted the transaction it is made anew, once in
-    /// [`REBUILD_AT_MOST_EVERY`]; anything else is another instance under the same id.
+    /// A producer that can do nothing more: after an outage that outlasted the transaction it is made anew, once
+    /// between two commits; anything else is another instance under the same id.
     fn fatal(&mut self, code: RDKafkaErrorCode, reason: &str) -> SinkError {
         let now = self.clock.monotonic();
         let timed_out = self.begun.is_some_and(|begun| now.since(begun) > self.transaction_timeout);
-        let may_rebuild =
-            self.rebuilt.is_none_or(|rebuilt| now.since(rebuilt) > REBUILD_AT_MOST_EVERY);
-        if timed_out && may_rebuild {
+        if timed_out && !self.rebuilt {
+            self.life = Life::Broken;
             self.rebuild = true;
             return SinkError::Abort(format!("the transaction outlasted its timeout: {reason}"));
         }
@@ -326,10 +336,28 @@ impl KafkaSink {
             .clients
             .producer(least, greatest)
             .map_err(|error| SinkError::Fatal(error.to_string()))?;
-        self.initialised = false;
-        self.rebuilt = Some(self.clock.monotonic());
+        self.life = Life::Created;
         self.begun = None;
         Ok(())
+    }
+
+    /// A topic that is gone is named by none of the errors it causes: messages time out, or the transaction fails.
+    fn check_topics(&self) -> Result<(), SinkError> {
+        let all = self.producer.client().fetch_metadata(None, REQUEST_TIMEOUT);
+        let all = all.map_err(|error| SinkError::Retry(error.to_string()))?;
+        let there = |name: &String| all.topics().iter().any(|topic| topic.name() == name);
+        let gone = |name: &String, what: &str| {
+            Err(SinkError::Fatal(format!("topic `{name}` has been deleted while it was {what}")))
+        };
+        match self.topics.values().find(|name| !there(name)) {
+            Some(name) => gone(name, "written"),
+            None => self
+                .inputs
+                .names()
+                .iter()
+                .find(|name| !there(name))
+                .map_or(Ok(()), |name| gone(name, "read")),
+        }
     }
 
     /// Aborts the open transaction, whatever its messages have come to. The call first waits until those it purges
@@ -337,10 +365,14 @@ impl KafkaSink {
     fn abort_open(&mut self) -> Result<(), SinkError> {
         let began = self.clock.monotonic();
         while let Err(error) = self.producer.abort_transaction(ABORT_SLICE) {
-            let waits = matches!(
-                &error,
-                KafkaError::Transaction(error) if error.is_retriable() && !error.is_fatal()
-            );
+            let KafkaError::Transaction(cause) = &error else { return Err(self.judge(&error)) };
+            if cause.code() == RDKafkaErrorCode::Conflict {
+                // Another call timed out and is still under way, and only that very call could end it.
+                self.life = Life::Broken;
+                self.rebuild = true;
+                return Err(SinkError::Retry(cause.string()));
+            }
+            let waits = cause.is_retriable() && !cause.is_fatal();
             if !waits || self.clock.monotonic().since(began) > REQUEST_TIMEOUT {
                 return Err(self.judge(&error));
             }
@@ -418,6 +450,7 @@ impl TransactionalSink for KafkaSink {
         self.producer.commit_transaction(REQUEST_TIMEOUT).map_err(|error| self.classify(&error))?;
         self.in_doubt = None;
         self.begun = None;
+        self.rebuilt = false;
         Ok(())
     }
 
@@ -428,8 +461,9 @@ impl TransactionalSink for KafkaSink {
             return Ok(Aborted::Undone);
         }
         if self.rebuild {
-            if self.rebuilt.is_none_or(|rebuilt| self.begun.is_some_and(|begun| begun > rebuilt)) {
+            if self.life == Life::Broken {
                 self.make_anew()?;
+                self.rebuilt = true;
             }
             self.init()?;
             let in_doubt = self.in_doubt.clone().unwrap_or_default();
@@ -440,10 +474,11 @@ impl TransactionalSink for KafkaSink {
         }
         if self.begun.is_some() {
             self.abort_open()?;
+            self.producer.context().forget();
+            self.in_doubt = None;
+            self.begun = None;
+            self.check_topics()?;
         }
-        self.producer.context().forget();
-        self.in_doubt = None;
-        self.begun = None;
         Ok(Aborted::Undone)
     }
 
@@ -504,8 +539,6 @@ const SEQUENCE: &str = "tidegate/1 sequence=";
 const ABORT_SLICE: Duration = Duration::from_millis(50);
 
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-
-const REBUILD_AT_MOST_EVERY: Duration = Duration::from_mins(10);
 
 /// How long the report on a message may take that has failed the transaction.
 const TOLD_WITHIN: Duration = Duration::from_millis(200);

@@ -363,6 +363,29 @@ impl Source for KafkaSource {
         Ok(started)
     }
 
+    fn resume(
+        &self,
+        positions: &BTreeMap<PartitionId, i64>,
+        committed: &BTreeMap<PartitionId, i64>,
+        sequence: u64,
+    ) -> Result<bool, SourceError> {
+        let list = self.list(positions.keys().map(|id| (*id, Offset::Invalid)))?;
+        let answer = self
+            .consumer
+            .committed_offsets(list, REQUEST_TIMEOUT)
+            .map_err(|error| retry(&error))?;
+        for element in answer.elements() {
+            element.error().map_err(|error| retry(&error))?;
+            let id = self.topics.id(element.topic(), element.partition());
+            let ours = id.and_then(|id| committed.get(&id)).copied().map(Offset::Offset);
+            if ours != Some(element.offset()) || sequence_of(element.metadata()) != Some(sequence) {
+                return Ok(false);
+            }
+        }
+        self.read_from(positions.clone())?;
+        Ok(true)
+    }
+
     fn release(&self, partitions: &[PartitionId]) -> Result<(), SourceError> {
         let list = self.list(partitions.iter().map(|id| (*id, Offset::Invalid)))?;
         self.begun.borrow_mut().retain(|id, _| !partitions.contains(id));

@@ -100,6 +100,21 @@ pub trait Source {
     /// See [`SourceError`]; after [`SourceError::Retry`] it may be called again.
     fn start(&self, partitions: &[PartitionId]) -> Result<Started, SourceError>;
 
+    /// Begins to read partitions that were lost and have come back, where their reading had come to, if nobody has
+    /// committed anything since the commit of this sequence with these offsets. Whether that is so; if not, nothing
+    /// was begun.
+    ///
+    /// # Errors
+    /// See [`SourceError`]; after [`SourceError::Retry`] it may be called again.
+    fn resume(
+        &self,
+        _positions: &BTreeMap<PartitionId, i64>,
+        _committed: &BTreeMap<PartitionId, i64>,
+        _sequence: u64,
+    ) -> Result<bool, SourceError> {
+        Ok(false)
+    }
+
     /// Gives partitions up.
     ///
     /// # Errors

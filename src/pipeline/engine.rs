@@ -224,6 +224,11 @@ impl<K: TransactionalSink> Engine<K> {
         self.recovery.note(error, &self.outbox, &self.sink)
     }
 
+    /// Undoes what has to be undone.
+    pub(super) fn undo(&mut self, sequence: u64) -> Result<Recovered, SinkError> {
+        self.recovery.undo(&mut self.outbox, &mut self.sink, sequence)
+    }
+
     /// Undoes what has to be undone and sends everything again.
     pub(super) fn recover(&mut self, sequence: u64) -> Result<Recovered, SinkError> {
         let tally = &mut self.tally;

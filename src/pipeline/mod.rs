@@ -40,6 +40,11 @@ pub enum PipelineError {
          last commit"
     )]
     NotCommitted,
+    /// A stop that could not wait for the brokers.
+    #[error(
+        "stopped without the last commit, since the brokers did not take it; what it held is read again by the next start"
+    )]
+    StoppedUncommitted,
     /// `--until-end` needs the whole input.
     #[error(
         "--until-end needs all partitions of the input, but {missing} of {all} are assigned to other members of the \
@@ -86,6 +91,11 @@ pub struct Pipeline<S, K, O, T> {
     given_up: bool,
     /// Transactions aborted since the last commit.
     aborts: u32,
+    /// The group does not count this member in: no commit is tried before this time, or before it has spoken.
+    not_before: Option<MonotonicTime>,
+    /// Where the reading of partitions had come to that were lost, with all that was made of them, until the group
+    /// says whose they are now.
+    lost: Option<BTreeMap<PartitionId, i64>>,
 }
 
 /// When things are due.
@@ -152,6 +162,8 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             commit_anyway: false,
             given_up: false,
             aborts: 0,
+            not_before: None,
+            lost: None,
         }
     }
 
@@ -174,7 +186,14 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             }
         }
         self.publish(Phase::Stopping);
-        self.commit().map(|_| ())
+        while !self.commit()? {
+            if self.given_up || self.lost.is_some() {
+                return Err(PipelineError::StoppedUncommitted);
+            }
+            // The group has moved on, and says where to.
+            self.poll(RETRY_AFTER, self.time.now())?;
+        }
+        Ok(())
     }
 
     /// One turn: a tick if it is due, a batch of records, a commit if it is due.
@@ -186,6 +205,11 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         // What the loop could not see is not silence: commits, restores, a suspended machine.
         let elapsed = now.monotonic.since(self.schedule.last_turn).min(self.schedule.emit_interval);
         self.schedule.last_turn = now.monotonic;
+        if self.lost.is_some() {
+            self.publish(Phase::Blocked("the group has not given the partitions back".to_owned()));
+            self.poll(self.schedule.emit_interval, now)?;
+            return Ok(Turn::Continue);
+        }
         self.engine.subtask.run_idle_clocks(elapsed);
         if now.monotonic.since(self.schedule.last_emit) >= self.schedule.emit_interval {
             self.tick(now)?;
@@ -269,6 +293,21 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
     }
 
     fn assigned(&mut self, partitions: &[PartitionId]) -> Result<(), PipelineError> {
+        self.not_before = None;
+        if let Some(lost) = self.lost.take() {
+            if self.came_back(&lost, partitions)? {
+                self.observer.assigned(partitions);
+                tracing::info!(
+                    partitions = partitions.len(),
+                    "the partitions have come back as they were; going on where their reading had come to"
+                );
+                return Ok(());
+            }
+            let lost: Vec<_> = lost.into_keys().collect();
+            self.engine.discard();
+            self.forget(&lost);
+            self.needs_them_all(&lost)?;
+        }
         let started = loop {
             match self.source.start(partitions) {
                 Ok(started) => break started,
@@ -316,9 +355,36 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         Ok(())
     }
 
+    /// Whether these are the partitions that were lost, and nobody has committed anything of them meanwhile: all that
+    /// was read and made of them then holds as if they had never been away.
+    fn came_back(
+        &mut self,
+        lost: &BTreeMap<PartitionId, i64>,
+        partitions: &[PartitionId],
+    ) -> Result<bool, PipelineError> {
+        let same =
+            partitions.len() == lost.len() && partitions.iter().all(|id| lost.contains_key(id));
+        if !same {
+            return Ok(false);
+        }
+        loop {
+            match self.source.resume(lost, &self.committed, self.sequence - 1) {
+                Ok(resumed) => return Ok(resumed),
+                Err(SourceError::Fatal(cause)) => return Err(PipelineError::Source(cause)),
+                Err(SourceError::Retry(_)) if self.time.stopping() => return Ok(false),
+                Err(SourceError::Retry(cause)) => self.blocked(&cause, RETRY_AFTER),
+            }
+        }
+    }
+
     fn revoking(&mut self, partitions: &[PartitionId]) -> Result<(), PipelineError> {
-        if !self.commit()? && !self.time.stopping() {
-            return Err(PipelineError::NotCommitted);
+        self.not_before = None;
+        if !self.commit()? {
+            if !self.time.stopping() {
+                return Err(PipelineError::NotCommitted);
+            }
+            // What is left of the outbox must not be committed without the offsets of these.
+            self.given_up = true;
         }
         if let Err(error) = self.source.release(partitions) {
             tracing::warn!(%error, "giving partitions up failed");
@@ -328,21 +394,41 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         self.needs_them_all(partitions)
     }
 
-    /// Undoes what was read from partitions that are somebody else's by now. What was sent for others since the last
-    /// commit cannot be told apart from it, so this can go on only where everything was lost.
+    /// Partitions that may be somebody else's by now. What was sent for others since the last commit cannot be told
+    /// apart from what was sent for them, so this can go on only where everything was lost. It is put aside until the
+    /// group says whose they are.
     fn lost(&mut self, partitions: &[PartitionId]) -> Result<(), PipelineError> {
+        self.not_before = None;
         let kept =
             self.engine.subtask.partitions().filter(|view| !partitions.contains(&view.id)).count();
         if kept > 0 && !self.engine.outbox.is_empty() {
             return Err(PipelineError::NotCommitted);
         }
-        self.engine.discard();
-        self.recover(SinkError::Abort("the partitions were lost".to_owned()))?;
+        let progress = self.source.progress(self.time.now().monotonic);
+        let lost = SinkError::Abort("the partitions were lost".to_owned());
+        let undone = self.recover_by(lost, Engine::undo)?;
         if let Err(error) = self.source.release(partitions) {
             tracing::warn!(%error, "giving partitions up failed");
         }
-        self.forget(partitions);
         self.observer.lost(partitions);
+        // Without a commit since the assignment there is nothing to tell by whether they were somebody else's.
+        let can_tell = undone == Some(Recovered::Undone)
+            && !self.commit_anyway
+            && self.committed.keys().eq(progress.keys());
+        if kept == 0 && can_tell {
+            for id in partitions {
+                self.engine.subtask.hold_idle_clock(*id, true);
+            }
+            tracing::warn!(
+                partitions = partitions.len(),
+                "the group has taken the partitions away"
+            );
+            self.lost =
+                Some(progress.iter().map(|(id, progress)| (*id, progress.position)).collect());
+            return Ok(());
+        }
+        self.engine.discard();
+        self.forget(partitions);
         self.needs_them_all(partitions)
     }
 
@@ -390,8 +476,11 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             self.publish(Phase::Draining);
             self.engine.subtask.drain();
             self.deliver(self.time.now())?;
-            if self.commit()? || self.time.stopping() {
+            if self.commit()? {
                 return Ok(());
+            }
+            if self.time.stopping() {
+                return Err(PipelineError::StoppedUncommitted);
             }
             self.poll(RETRY_AFTER, self.time.now())?;
         }
@@ -417,11 +506,14 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
     /// Commits what was sent and how far the input was read, if there is anything new in either. Whether all of it is
     /// committed now.
     fn commit(&mut self) -> Result<bool, PipelineError> {
-        if self.given_up {
+        if self.given_up || self.lost.is_some() {
             return Ok(false);
         }
         let began = self.time.now().monotonic;
         self.schedule.last_commit = began;
+        if self.not_before.is_some_and(|not_before| began < not_before) {
+            return Ok(false);
+        }
         let next: BTreeMap<_, _> = self
             .source
             .progress(began)
@@ -432,13 +524,23 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         if next.is_empty() || (self.engine.outbox.is_empty() && !moved) {
             return Ok(true);
         }
+        // After an abort that was not followed by anything, all of it is still to be sent.
+        if let Err(error) = self.engine.recover(self.sequence)
+            && self.recover(error)?.is_none()
+        {
+            return Ok(false);
+        }
         while let Err(error) = self.engine.sink.commit(&next, self.sequence) {
-            let rejoin = matches!(error, SinkError::NotAMember(_));
+            if matches!(error, SinkError::NotAMember(_)) {
+                // The next polls say which partitions are still ours; until then everything stays in the outbox.
+                self.recover_by(error, Engine::undo)?;
+                self.not_before = Some(MonotonicTime(began.0 + REJOIN));
+                return Ok(false);
+            }
             match self.recover(error)? {
                 Some(Recovered::AlreadyCommitted) => break,
-                Some(Recovered::Resent) if !rejoin => {}
-                // The next polls say which partitions are still ours; until then everything stays in the outbox.
-                Some(Recovered::Resent) | None => return Ok(false),
+                Some(Recovered::Resent | Recovered::Undone) => {}
+                None => return Ok(false),
             }
         }
         let ended = self.time.now().monotonic;
@@ -449,6 +551,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         self.committed = next;
         self.sequence += 1;
         self.aborts = 0;
+        self.not_before = None;
         self.commit_anyway = false;
         Ok(true)
     }
@@ -456,7 +559,16 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
     /// Takes the one way back after a failed write, however long the brokers are away; `None` if the service was asked
     /// to stop meanwhile.
     fn recover(&mut self, error: SinkError) -> Result<Option<Recovered>, PipelineError> {
-        let mut wait = RETRY_AFTER;
+        self.recover_by(error, Engine::recover)
+    }
+
+    fn recover_by(
+        &mut self,
+        error: SinkError,
+        mut attempt: impl FnMut(&mut Engine<K>, u64) -> Result<Recovered, SinkError>,
+    ) -> Result<Option<Recovered>, PipelineError> {
+        // The more transactions have been aborted in a row, the longer.
+        let mut wait = (RETRY_AFTER * (1 << self.aborts.min(5))).min(RETRY_AT_LEAST_EVERY);
         let mut error = Some(error);
         loop {
             if let Some(error) = error.take() {
@@ -480,7 +592,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 }
                 self.engine.note(error).map_err(PipelineError::Sink)?;
             }
-            match self.engine.recover(self.sequence) {
+            match attempt(&mut self.engine, self.sequence) {
                 Ok(recovered) => return Ok(Some(recovered)),
                 Err(next) => error = Some(next),
             }
@@ -512,6 +624,9 @@ const RECORDS_PER_TURN: usize = 256;
 
 /// On-time panes are committed at once, but not more often than this.
 const COMMIT_AT_MOST_EVERY: Duration = Duration::from_millis(50);
+
+/// How long to wait for word from the group after a commit that it refused; it refuses the next one too until then.
+const REJOIN: Duration = Duration::from_secs(1);
 
 /// The first pause before a failed call is made again; it doubles up to [`RETRY_AT_LEAST_EVERY`].
 const RETRY_AFTER: Duration = Duration::from_millis(200);

@@ -57,7 +57,8 @@ impl Broker {
         Self::start_with(&[])
     }
 
-    /// The same with more server properties; they win over those that every broker here has.
+    /// The same with more server properties; they win over those that every broker here has. `{port}` and
+    /// `{controller}` in them stand for its two ports.
     pub(crate) fn start_with(properties: &[(&str, &str)]) -> Self {
         let fetched = Command::new(KAFKA).arg("fetch").status().unwrap();
         assert!(fetched.success(), "no jars of Kafka: `{KAFKA} fetch` failed");
@@ -324,6 +325,9 @@ log.retention.check.interval.ms=5000
 "
     );
     for (key, value) in more {
+        let value = value
+            .replace("{port}", &port.to_string())
+            .replace("{controller}", &controller.to_string());
         writeln!(properties, "{key}={value}").unwrap();
     }
     properties

@@ -47,16 +47,26 @@ impl Record {
 /// A client of one broker.
 pub(crate) struct Cluster {
     pub(crate) bootstrap: String,
+    properties: Vec<(String, String)>,
 }
 
 impl Cluster {
     pub(crate) fn new(bootstrap: impl Into<String>) -> Self {
-        Self { bootstrap: bootstrap.into() }
+        Self { bootstrap: bootstrap.into(), properties: Vec::new() }
+    }
+
+    /// A client that sets these properties of librdkafka too.
+    pub(crate) fn with(bootstrap: impl Into<String>, properties: &[(&str, &str)]) -> Self {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Self { bootstrap: bootstrap.into(), properties: properties.iter().map(own).collect() }
     }
 
     fn client(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", &self.bootstrap);
+        for (name, value) in &self.properties {
+            config.set(name, value);
+        }
         config
     }
 
@@ -75,6 +85,13 @@ impl Cluster {
             result.unwrap();
         }
         self.wait_for(topic, partitions);
+    }
+
+    /// Deletes a topic.
+    pub(crate) fn delete(&self, topic: &str) {
+        for result in block_on(self.admin().delete_topics(&[topic], &options())).unwrap() {
+            result.unwrap();
+        }
     }
 
     /// Waits until the broker tells of the topic with this many partitions.
@@ -154,17 +171,21 @@ impl Cluster {
 
     /// Writes records in their order and waits until the broker has them.
     pub(crate) fn produce(&self, topic: &str, records: &[Record]) {
-        let producer: BaseProducer = self
-            .client()
-            .set("enable.idempotence", "true")
-            .set("message.max.bytes", "20000000")
-            .set("linger.ms", "5")
-            .create()
-            .unwrap();
+        let producer = self.producer();
         for record in records {
             send(&producer, topic, record);
         }
         producer.flush(TIMEOUT).unwrap();
+    }
+
+    /// A producer that writes each record once, over an outage too.
+    pub(crate) fn producer(&self) -> BaseProducer {
+        self.client()
+            .set("enable.idempotence", "true")
+            .set("message.max.bytes", "20000000")
+            .set("linger.ms", "5")
+            .create()
+            .unwrap()
     }
 
     /// Writes records in a transaction that is committed or aborted.
@@ -270,7 +291,8 @@ impl Cluster {
     }
 }
 
-fn send(producer: &BaseProducer, topic: &str, record: &Record) {
+/// Hands a record to a producer, waiting while its queue is full.
+pub(crate) fn send(producer: &BaseProducer, topic: &str, record: &Record) {
     let mut headers = OwnedHeaders::new();
     for (key, value) in &record.headers {
         headers = headers.insert(Header { key, value: value.as_deref() });

@@ -5,5 +5,6 @@
 pub(crate) mod broker;
 pub(crate) mod cluster;
 pub(crate) mod job;
+pub(crate) mod ledger;
 pub(crate) mod process;
 pub(crate) mod raw;

@@ -9,6 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use tidegate::clock::Clock;
+
 /// A running service.
 pub(crate) struct Tidegate {
     child: Child,
@@ -131,6 +133,11 @@ impl Tidegate {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, by the process's own id.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill")
@@ -141,10 +148,11 @@ impl Tidegate {
         assert!(status.success());
     }
 
-    /// Waits for its end. Its log ends when it does.
+    /// Waits for its end, however much it has to say. Its log ends when it does.
     pub(crate) fn wait(&mut self) -> ExitStatus {
+        let clock = Clock::start();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(PATIENCE.saturating_sub(clock.monotonic().0)) {
                 Ok(line) => self.seen.push(line),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
                 Err(mpsc::RecvTimeoutError::Timeout) => {

@@ -1,0 +1,199 @@
+//! The service is stopped, killed, or stands still: how it ends, and how the next one goes on.
+
+use std::time::Duration;
+
+use tidegate::clock::Clock;
+
+use super::outages::{broker, finish, read_on};
+use crate::support::broker::Broker;
+use crate::support::cluster::{Cluster, Record};
+use crate::support::ledger::{
+    Feed, Feeding, Order, PARTITIONS, check_complete, check_nothing_twice, config, create_topics,
+};
+use crate::support::process::Tidegate;
+
+fn ends(cluster: &Cluster, topic: &str) -> Vec<Option<i64>> {
+    (0..PARTITIONS).map(|partition| Some(cluster.end(topic, partition))).collect()
+}
+
+fn wait_until_ready(service: &mut Tidegate) {
+    service.wait_until("it is ready", |service| service.get("/readyz").0 == 200);
+}
+
+fn end_of(service: &mut Tidegate, signal: &str) -> (Option<i32>, Duration) {
+    let clock = Clock::start();
+    service.signal(signal);
+    let status = service.wait();
+    (status.code(), clock.monotonic().0)
+}
+
+#[test]
+fn a_stop_commits_what_was_read_fires_nothing_early_and_leaves_the_group() {
+    let prefix = "stopped";
+    let cluster = Cluster::new(Broker::shared());
+    create_topics(&cluster, prefix);
+    let input = format!("{prefix}-in");
+    // A member that did not leave would hold the partitions back for half a minute.
+    let config = config(&cluster.bootstrap, prefix).replace("\"6000\"", "\"30000\"");
+    let mut feed = Feed::new(Order::Ascending, 5);
+    let mut read = 0;
+    for signal in ["TERM", "INT"] {
+        let mut service = Tidegate::run(&config, &[]);
+        let clock = Clock::start();
+        wait_until_ready(&mut service);
+        let ready = clock.monotonic().0;
+        // Within one window, which must not fire.
+        cluster.produce(&input, &feed.take(150));
+        read += 150;
+        service.wait_until("it has read them", |service| {
+            service.metric_sum("tidegate_consumed_offset", "") >= f64::from(read)
+        });
+        let (code, took) = end_of(&mut service, signal);
+        println!("stopped: ready in {ready:?}, SIG{signal}: {code:?} in {took:?}");
+        assert_eq!(code, Some(0), "{}", service.log());
+        assert!(took < Duration::from_secs(4) && ready < Duration::from_secs(20));
+        assert_eq!(cluster.committed(prefix, &input, PARTITIONS), ends(&cluster, &input));
+        assert!(cluster.read(&format!("{prefix}-out")).is_empty(), "a partial pane");
+    }
+}
+
+#[test]
+fn thirty_starts_and_stops_in_a_row_end_as_they_should() {
+    let prefix = "restarted";
+    let cluster = Cluster::new(Broker::shared());
+    create_topics(&cluster, prefix);
+    let config = config(&cluster.bootstrap, prefix);
+    let mut feed = Feed::new(Order::Ascending, 6);
+    let mut longest = Duration::ZERO;
+    for _ in 0..30 {
+        let mut service = Tidegate::run(&config, &[]);
+        wait_until_ready(&mut service);
+        cluster.produce(&format!("{prefix}-in"), &feed.take(30));
+        let (code, took) = end_of(&mut service, "TERM");
+        assert_eq!(code, Some(0), "{}", service.log());
+        longest = longest.max(took);
+    }
+    println!("restarted: the longest stop took {longest:?}");
+    let mut service = Tidegate::run(&config, &[]);
+    wait_until_ready(&mut service);
+    finish(&cluster, prefix, service);
+    let places = check_nothing_twice(&cluster, prefix);
+    println!("restarted: {places:?}");
+}
+
+#[test]
+fn a_stop_without_a_broker_ends_in_time_and_says_what_is_missing() {
+    let prefix = "stranded";
+    let mut broker = broker();
+    let cluster = Cluster::new(broker.bootstrap());
+    create_topics(&cluster, prefix);
+    let config = config(&cluster.bootstrap, prefix);
+    let mut services = ["one", "two"].map(|instance| {
+        Tidegate::run(&config, &["--set", &format!("kafka.instance_id={instance}")])
+    });
+    for service in &mut services {
+        wait_until_ready(service);
+    }
+    let feeding = Feeding::start(&cluster, &format!("{prefix}-in"), Feed::new(Order::Disorder, 7));
+    let [mut reader, mut other] = services;
+    reader.wait_until("one of them reads", |reader| {
+        reader.metric_sum("tidegate_records_in_total", "")
+            + other.metric_sum("tidegate_records_in_total", "")
+            > 0.0
+    });
+    broker.kill();
+    // Records that were read and not committed are what makes a stop fail.
+    if reader.metric_sum("tidegate_partitions", "") == 0.0 {
+        std::mem::swap(&mut reader, &mut other);
+    }
+    reader.wait_for_line("waiting for the brokers");
+
+    let (code, took) = end_of(&mut reader, "TERM");
+    let log = reader.log();
+    println!("stranded: {code:?} in {took:?}: {}", log.lines().last().unwrap());
+    assert_eq!(code, Some(1), "{log}");
+    assert!(took < Duration::from_secs(7), "{took:?}");
+    assert!(log.contains("read again"), "{log}");
+
+    // The second signal waits for nothing.
+    other.signal("TERM");
+    other.wait_for_line("stopping");
+    let (code, took) = end_of(&mut other, "INT");
+    println!("stranded: {code:?} in {took:?} after the second signal");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(code, Some(130), "{}", other.log());
+    broker.start_again();
+    feeding.finish();
+}
+
+#[test]
+fn the_successor_of_a_killed_instance_ends_its_transaction_at_once() {
+    let prefix = "succeeded";
+    let cluster = Cluster::new(Broker::shared());
+    create_topics(&cluster, prefix);
+    let (input, dead) = (format!("{prefix}-in"), format!("{prefix}-dead"));
+    let config = config(&cluster.bootstrap, prefix);
+    // A reader would be held up for a minute.
+    let timeout = ["--set", "delivery.transaction_timeout=60s"];
+    let mut killed = Tidegate::run(&config, &timeout);
+    wait_until_ready(&mut killed);
+    let bad: Vec<_> = (0..30).map(|nth| Record::of(nth % PARTITIONS, "no JSON")).collect();
+    cluster.produce(&input, &bad);
+    killed.wait_until("they are committed", |_| cluster.read(&dead).len() == bad.len());
+    killed.wait_until("there is nothing left to commit", |_| {
+        cluster.committed(prefix, &input, PARTITIONS) == ends(&cluster, &input)
+    });
+    drop(killed);
+
+    let slowly =
+        ["--set", "delivery.transaction_timeout=60s", "--set", "delivery.commit_interval=50s"];
+    let mut killed = Tidegate::run(&config, &slowly);
+    wait_until_ready(&mut killed);
+    cluster.produce(&input, &bad);
+    killed.wait_until("they are in an open transaction", |_| {
+        cluster.end(&dead, 0) >= i64::try_from(2 * bad.len()).unwrap()
+    });
+    // SIGKILL.
+    drop(killed);
+
+    let clock = Clock::start();
+    let mut successor = Tidegate::run(&config, &timeout);
+    // It returns when no transaction is open any more.
+    cluster.read(&dead);
+    let free = clock.monotonic().0;
+    wait_until_ready(&mut successor);
+    let ready = clock.monotonic().0;
+    successor.wait_until("they are committed", |_| cluster.read(&dead).len() == 2 * bad.len());
+    println!("succeeded: readers go on after {free:?}, ready after {ready:?}");
+    assert!(free < Duration::from_secs(15), "{free:?}");
+    successor.stop();
+    assert_eq!(check_nothing_twice(&cluster, prefix).dead, 2 * bad.len());
+}
+
+#[test]
+fn a_service_that_stood_still_for_longer_than_all_timeouts_goes_on() {
+    let prefix = "stalled";
+    let broker = broker();
+    let cluster = Cluster::new(broker.bootstrap());
+    create_topics(&cluster, prefix);
+    let input = format!("{prefix}-in");
+    let mut service = Tidegate::run(&config(&cluster.bootstrap, prefix), &[]);
+    wait_until_ready(&mut service);
+    let feeding = Feeding::start(&cluster, &input, Feed::new(Order::Disorder, 8));
+    read_on(&mut service, 500.0);
+    service.signal("STOP");
+    let clock = Clock::start();
+    // The broker goes on alone: until the group is empty and the transactions are at an end.
+    while clock.monotonic().0 < Duration::from_secs(12) {
+        cluster.end(&input, 0);
+    }
+    service.signal("CONT");
+    let continued = clock.monotonic();
+    read_on(&mut service, 500.0);
+    println!("stalled: on after {:?}", clock.monotonic().since(continued));
+    let written = feeding.finish();
+    let log = finish(&cluster, prefix, service);
+    let places = check_complete(&cluster, prefix);
+    println!("stalled: {written} records, {places:?}");
+    assert!(log.matches("the producer is made anew").count() <= 1, "{log}");
+}
