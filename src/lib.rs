@@ -8,43 +8,65 @@
 //!                \--------------------------> dead-letter topic  not usable
 //! ```
 //!
-//! Results, late records, dead letters and the consumed offsets are written in one Kafka transaction. The modules, in
-//! the order in which they are best read:
+//! Results, late records, dead letters and the consumed offsets are written in one Kafka transaction.
+//!
+//! The program `tidegate` is [`cli`]. A program of one's own can do the same with a watermark strategy of its own, which
+//! the configuration calls by its name (`strategy = "ours"`):
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use tidegate::config::{Sources, load};
+//! use tidegate::event_time::{BoundedOutOfOrderness, NamedStrategy};
+//! use tidegate::pipeline::RunUntil;
+//!
+//! let ours = NamedStrategy::new("ours", || Box::new(BoundedOutOfOrderness::new(Duration::from_secs(1))));
+//! let sources = Sources { files: vec!["orders.toml".into()], strategies: vec![ours], ..Sources::default() };
+//! match load(&sources) {
+//!     Ok(loaded) => tidegate::service::run(&loaded.config, RunUntil::Stopped)?,
+//!     Err(faults) => faults.iter().for_each(|fault| eprintln!("{fault}")),
+//! }
+//! # Ok::<(), tidegate::service::ServiceError>(())
+//! ```
+//!
+//! The modules, in the order in which they are best read:
 
-/// What event time is here: the pure core.
+// What event time is here: the pure core.
 pub mod event_time;
 
-/// Bytes to core types and back.
+// Bytes to core types and back.
 pub mod codec;
 
-/// The loop: poll, judge, send, commit.
+// The loop: poll, judge, send, commit.
 pub mod pipeline;
 
 mod recovery;
 
-/// The ways in and out on Kafka.
+// The ways in and out on Kafka.
 pub mod kafka;
 
-/// What the loop tells people.
+// What the loop tells people.
 pub mod insight;
 
-/// The metrics.
+// The metrics.
 pub mod metrics;
 
-/// Probes and metrics over HTTP.
+// Probes and metrics over HTTP.
 pub mod http;
 
-/// All of it in one process.
+// All of it in one process.
 pub mod service;
 
-/// What the service is told.
+// What the service is told.
 pub mod config;
 
-/// The log.
+// Records that look like a real topic's, faults included.
+pub mod generator;
+
+// The log.
 pub mod log;
 
-/// The command line.
+// The command line.
 pub mod cli;
 
-/// The clocks.
+// The clocks.
 pub mod clock;

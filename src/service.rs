@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::event_time::{Now, PartitionId};
 use crate::http::{BindError, HttpState, Server};
 use crate::insight::{Phase, Snapshot, Tally, Watch};
-use crate::kafka::{self, ConnectError};
+use crate::kafka::{self, Cluster, ConnectError};
 use crate::metrics::{CommitOutcome, Metrics, MetricsError, MetricsInfo, RebalanceEvent};
 use crate::pipeline::{Observer, Pipeline, PipelineError, RunUntil, Time};
 
@@ -47,6 +47,7 @@ pub enum ServiceError {
 pub struct Service {
     runtime: tokio::runtime::Runtime,
     watch: Watch,
+    metrics: Metrics,
     address: std::net::SocketAddr,
     stop: Stop,
     ended: oneshot::Receiver<Result<(), ServiceError>>,
@@ -58,7 +59,7 @@ impl Service {
     ///
     /// # Errors
     /// See [`ServiceError`]; an address in use is found here.
-    pub fn start(config: &Config, until: RunUntil) -> Result<Self, ServiceError> {
+    pub fn start(config: &Config, cluster: Cluster, until: RunUntil) -> Result<Self, ServiceError> {
         let (clock, watch, stop) = (Clock::start(), Watch::default(), Stop::default());
         let info = MetricsInfo::new(config, SUBTASK, kafka::librdkafka_version());
         let metrics = Metrics::new(&info, watch.clone(), clock.reader())?;
@@ -81,10 +82,11 @@ impl Service {
         let (end, ended) = oneshot::channel();
         let subtask = Subtask {
             config: config.clone(),
+            cluster,
             clock,
             watch: watch.clone(),
             stop: stop.clone(),
-            metrics,
+            metrics: metrics.clone(),
         };
         std::thread::Builder::new()
             .name(format!("subtask-{SUBTASK}"))
@@ -93,12 +95,25 @@ impl Service {
                 end.send(subtask.run(until)).unwrap_or_default();
             })
             .map_err(ServiceError::Thread)?;
-        Ok(Self { runtime, watch, address, stop, ended, shutdown_timeout: config.shutdown_timeout })
+        Ok(Self {
+            runtime,
+            watch,
+            metrics,
+            address,
+            stop,
+            ended,
+            shutdown_timeout: config.shutdown_timeout,
+        })
     }
 
     /// What the loop publishes.
     pub fn watch(&self) -> &Watch {
         &self.watch
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Where it listens.
@@ -164,7 +179,7 @@ impl Service {
 /// # Errors
 /// See [`ServiceError`].
 pub fn run(config: &Config, until: RunUntil) -> Result<(), ServiceError> {
-    let service = Service::start(config, until)?;
+    let service = Service::start(config, Cluster::Brokers, until)?;
     service.stop_on_signals()?;
     service.wait()
 }
@@ -207,6 +222,7 @@ impl Stop {
 /// Everything the subtask's thread takes along.
 struct Subtask {
     config: Config,
+    cluster: Cluster,
     clock: Clock,
     watch: Watch,
     stop: Stop,
@@ -215,12 +231,14 @@ struct Subtask {
 
 impl Subtask {
     fn run(self, until: RunUntil) -> Result<(), ServiceError> {
-        let Self { config, clock, watch, stop, metrics } = self;
+        let Self { config, cluster, clock, watch, stop, metrics } = self;
         let time = ServiceTime { clock, stop, waiting: Some(watch.clone()) };
         time.publish_starting();
         let errors = metrics.clone();
         let on_error = Arc::new(move |code: &str, fatal: bool| errors.kafka_error(code, fatal));
-        let Some((source, sink)) = kafka::connect(&config, clock, SUBTASK, &time, on_error)? else {
+        let Some((source, sink)) =
+            kafka::connect(&config, cluster, clock, SUBTASK, &time, on_error)?
+        else {
             return Ok(());
         };
         let time = ServiceTime { waiting: None, ..time };

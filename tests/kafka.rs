@@ -4,9 +4,13 @@
 //! started here), and ends what it starts. To add one: topics, a configuration, [`Tidegate::run`], and then read what
 //! is in the topics.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
+#[path = "kafka/bad_input.rs"]
+mod bad_input;
 #[path = "kafka/flights.rs"]
 mod flights;
+#[path = "kafka/topics.rs"]
+mod topics;
 
 mod support;

@@ -2,6 +2,9 @@
 
 mod check;
 mod config;
+mod demo;
+mod generate;
+pub mod live;
 mod output;
 mod run;
 
@@ -26,12 +29,16 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show the main job on a broker inside this process: nothing to install, nothing is kept.
+    Demo(demo::Demo),
     /// Run the service until it is stopped (SIGTERM, SIGINT) or, with --until-end, to the end of the input.
     Run(run::Run),
     /// Read the configuration and say everything that is wrong with it, without connecting to anything.
     Check(check::Check),
     /// Print the configuration in effect, secrets hidden, or the reference of all keys.
     Config(config::Config),
+    /// Write the demo's records, or the lines of a file, to a topic of a real broker.
+    Generate(generate::Generate),
 }
 
 /// Where the configuration comes from.
@@ -50,22 +57,38 @@ impl Configuration {
         let environment: std::collections::BTreeMap<_, _> = std::env::vars().collect();
         let host_name = host_name(&environment);
         let (files, overrides) = (self.files.clone(), self.overrides.clone());
-        load(&Sources { files, environment, overrides, host_name, strategies: Vec::new() })
-            .map_err(Failure::Configuration)
+        let sources = Sources { files, environment, overrides, host_name, strategies: Vec::new() };
+        let loaded = load(&sources).map_err(|faults| Failure::Configuration(lines(&faults)))?;
+        let problems = crate::kafka::check_properties(&loaded.config);
+        if problems.is_empty() { Ok(loaded) } else { Err(Failure::Configuration(problems)) }
     }
 }
 
 /// Why a command failed.
 #[derive(Debug)]
 enum Failure {
-    Configuration(Vec<ConfigFault>),
+    /// One line per fault.
+    Configuration(Vec<String>),
     Service(crate::service::ServiceError),
+    Other(Box<dyn std::error::Error>),
     Output(std::io::Error),
 }
 
 impl From<crate::service::ServiceError> for Failure {
     fn from(error: crate::service::ServiceError) -> Self {
         Self::Service(error)
+    }
+}
+
+impl From<crate::kafka::load::LoadError> for Failure {
+    fn from(error: crate::kafka::load::LoadError) -> Self {
+        Self::Other(Box::new(error))
+    }
+}
+
+impl From<crate::kafka::embedded::EmbeddedError> for Failure {
+    fn from(error: crate::kafka::embedded::EmbeddedError) -> Self {
+        Self::Other(Box::new(error))
     }
 }
 
@@ -80,7 +103,9 @@ impl Cli {
     pub fn execute(self) -> ExitCode {
         let mut out = Output::stdout();
         let done = match self.command {
+            Command::Demo(demo) => demo.execute(&mut out),
             Command::Run(run) => run.execute(),
+            Command::Generate(generate) => generate.execute(&mut out),
             Command::Check(check) => check.execute(&mut out),
             Command::Config(config) => config.execute(&mut out),
         };
@@ -108,6 +133,10 @@ impl Failure {
                 out.line(format_args!("tidegate: {}", chain(error))).unwrap_or_default();
                 ExitCode::FAILURE
             }
+            Self::Other(error) => {
+                out.line(format_args!("tidegate: {}", chain(error.as_ref()))).unwrap_or_default();
+                ExitCode::FAILURE
+            }
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 ExitCode::SUCCESS
             }
@@ -117,6 +146,10 @@ impl Failure {
             }
         }
     }
+}
+
+fn lines(faults: &[ConfigFault]) -> Vec<String> {
+    faults.iter().map(ToString::to_string).collect()
 }
 
 /// An error with its causes, outermost first.
@@ -131,6 +164,18 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Reads a duration as the configuration writes it.
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().map_err(|error| error.to_string())?;
+    std::time::Duration::try_from(parsed).map_err(|_| "a duration is not negative".to_owned())
+}
+
+/// Splits `NAME=VALUE`.
+fn property(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a property is written NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -22,7 +22,9 @@
 
 mod aggregate;
 mod event;
+mod facts;
 mod multiplexer;
+mod settings;
 mod shard;
 mod snapshot;
 mod subtask;
@@ -50,7 +52,8 @@ pub use window_operator::{Panes, Timing, WindowSettings};
 
 pub use shard::{Shard, ShardId, Sharding};
 
-pub use subtask::{
-    AllIdle, Disposition, LateCause, Lateness, Output, Pane, PartitionState, PartitionView,
-    Subtask, SubtaskSettings, TopicSettings,
-};
+pub use settings::{AllIdle, SubtaskSettings, TopicSettings};
+
+pub use facts::{Disposition, LateCause, Lateness, Output, Pane, PartitionState, PartitionView};
+
+pub use subtask::Subtask;

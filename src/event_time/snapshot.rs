@@ -1,4 +1,4 @@
-//! Bytes of a generator's snapshot: a version, then big-endian integers.
+//! Bytes of a generator's snapshot: a number for its kind and version, then big-endian integers.
 
 pub(crate) struct Writer(Vec<u8>);
 
@@ -20,7 +20,7 @@ impl Writer {
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// `None` if the bytes are of another version.
+    /// `None` if the bytes are of another kind or version.
     pub(crate) fn new(bytes: &'a [u8], version: u8) -> Option<Self> {
         let (first, rest) = bytes.split_first()?;
         (*first == version).then_some(Self(rest))

@@ -4,231 +4,14 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::Event;
-use super::aggregate::Accumulator;
+use super::facts::{Disposition, LateCause, Lateness, Output, Pane, PartitionState, PartitionView};
 use super::multiplexer::{ChannelId, WatermarkMultiplexer, WatermarkStatus};
+use super::settings::{AllIdle, SubtaskSettings};
 use super::shard::{Shard, ShardId, Sharding};
 use super::time::{EventTime, Now, PartitionId, Watermark};
-use super::watermark::{
-    IdleClock, IdlenessTimer, WatermarkGenerator, WatermarkOutput, WatermarkStrategy,
-};
+use super::watermark::{IdleClock, IdlenessTimer, WatermarkGenerator, WatermarkOutput};
 use super::window::TimeWindow;
-use super::window_operator::{PaneAt, Timing, WindowSettings};
-
-/// What happens to the subtask watermark while all partitions are idle.
-///
-/// ```
-/// use tidegate::event_time::AllIdle;
-///
-/// assert_eq!(AllIdle::default(), AllIdle::Hold);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AllIdle {
-    /// It stays: silence closes nothing.
-    #[default]
-    Hold,
-    /// It rises to the greatest partition watermark (Flink 2.3.0).
-    Flush,
-    /// It follows the wall clock, behind by the greatest bound and idle timeout; records that were delayed upstream
-    /// for longer than that are late.
-    WallClock,
-}
-
-/// How one topic's partitions follow event time.
-///
-/// ```
-/// use std::time::Duration;
-/// use tidegate::event_time::{TopicSettings, WatermarkStrategy};
-///
-/// let topic = TopicSettings {
-///     strategy: WatermarkStrategy::AscendingTimestamps,
-///     idle_timeout: Some(Duration::from_secs(30)),
-/// };
-/// assert_eq!(topic.strategy.name(), "ascending");
-/// ```
-#[derive(Clone, Debug)]
-pub struct TopicSettings {
-    /// Makes the generators.
-    pub strategy: WatermarkStrategy,
-    /// After this much silence a partition holds nobody; `None`: never.
-    pub idle_timeout: Option<Duration>,
-}
-
-/// Everything a subtask is told once.
-///
-/// ```
-/// use std::time::Duration;
-/// use tidegate::event_time::{
-///     AggregateFunction, AllIdle, Panes, Sharding, SubtaskSettings, TopicSettings, TumblingWindows,
-///     WatermarkStrategy, WindowSettings,
-/// };
-///
-/// let settings = SubtaskSettings {
-///     topics: vec![TopicSettings { strategy: WatermarkStrategy::AscendingTimestamps, idle_timeout: None }],
-///     window: WindowSettings {
-///         windows: TumblingWindows::new(Duration::from_secs(10), 0).unwrap(),
-///         allowed_lateness: Duration::ZERO,
-///         panes: Panes::Accumulating,
-///         aggregates: vec![AggregateFunction::Count],
-///     },
-///     sharding: Sharding::OneForAll,
-///     all_idle: AllIdle::Hold,
-/// };
-/// assert_eq!(settings.topics.len(), 1);
-/// ```
-#[derive(Clone, Debug)]
-pub struct SubtaskSettings {
-    /// By the topic's number.
-    pub topics: Vec<TopicSettings>,
-    /// The windows and their aggregates.
-    pub window: WindowSettings,
-    /// Which records share a shard.
-    pub sharding: Sharding,
-    /// The policy for silence everywhere.
-    pub all_idle: AllIdle,
-}
-
-/// Where a record went. Nothing else happens to a record: it is in a window, late, or refused.
-///
-/// ```
-/// use tidegate::event_time::Disposition;
-///
-/// assert_ne!(Disposition::Windowed, Disposition::NotAssigned);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disposition {
-    /// It was added to its window (and, if that had fired, a late pane follows).
-    Windowed,
-    /// Its window is past the allowed lateness.
-    Late(Lateness),
-    /// Its window would leave the range of time; it moved nothing.
-    TimestampOutOfRange,
-    /// Its partition is not assigned here (any more); it moved nothing.
-    NotAssigned,
-}
-
-/// How a record was found to be late.
-///
-/// ```
-/// use tidegate::event_time::LateCause;
-///
-/// assert_eq!(LateCause::AfterIdle.name(), "after_idle");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lateness {
-    /// The window it belonged to.
-    pub window: TimeWindow,
-    /// The clock it was judged by.
-    pub watermark: Watermark,
-    /// Which setting to look at.
-    pub cause: LateCause,
-}
-
-/// Which setting made a record late. Exact, since the clock cannot pass an active partition's own watermark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LateCause {
-    /// The partition's own watermark had passed the window: the bound is too small.
-    OutOfOrder,
-    /// It had not; the others went on while this one was idle: the timeout is too short, or it was really away.
-    AfterIdle,
-    /// It had not; the others had gone on before this one came in.
-    Joined,
-}
-
-impl LateCause {
-    /// All causes, for counters that exist before anything happened.
-    pub const ALL: [Self; 3] = [Self::OutOfOrder, Self::AfterIdle, Self::Joined];
-
-    /// The word used in headers and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OutOfOrder => "out_of_order",
-            Self::AfterIdle => "after_idle",
-            Self::Joined => "joined",
-        }
-    }
-}
-
-/// A fact that the subtask gives, in the order in which it came about.
-#[derive(Debug)]
-pub enum Output<'a> {
-    /// A window fired for a key.
-    Fired(Pane<'a>),
-    /// The subtask watermark rose; the panes it fired follow.
-    WatermarkAdvanced(Watermark),
-    /// A partition fell idle or came back.
-    StatusChanged(PartitionId, WatermarkStatus),
-}
-
-/// The contents of a window for one key at a firing.
-#[derive(Debug)]
-pub struct Pane<'a> {
-    /// The window.
-    pub window: TimeWindow,
-    /// The key, as the event gave it.
-    pub key: &'a [u8],
-    /// The aggregates, in their configured order.
-    pub aggregates: &'a [Accumulator],
-    /// Why it fired.
-    pub timing: Timing,
-    /// How many panes of this window and key came before.
-    pub index: u32,
-    /// The shard's clock at the firing.
-    pub watermark: Watermark,
-    /// The shard, and so the partition whose records are in it.
-    pub shard: ShardId,
-}
-
-/// What a partition brings along from where it was before.
-///
-/// ```
-/// use tidegate::event_time::{EventTime, PartitionState, Watermark};
-///
-/// let state = PartitionState { watermark: Watermark(EventTime(5)), ..PartitionState::default() };
-/// assert!(state.shard.is_none());
-/// ```
-#[derive(Clone, Debug)]
-pub struct PartitionState {
-    /// Its own watermark.
-    pub watermark: Watermark,
-    /// The snapshot of its generator.
-    pub generator: Vec<u8>,
-    /// The greatest event time accepted so far.
-    pub max_event_time: Option<EventTime>,
-    /// Its shard, where it has one of its own.
-    pub shard: Option<Shard>,
-}
-
-impl Default for PartitionState {
-    fn default() -> Self {
-        Self {
-            watermark: Watermark::NONE,
-            generator: Vec::new(),
-            max_event_time: None,
-            shard: None,
-        }
-    }
-}
-
-/// What can be seen of a partition from outside.
-#[derive(Clone, Debug)]
-pub struct PartitionView {
-    /// Which one.
-    pub id: PartitionId,
-    /// Its own watermark.
-    pub watermark: Option<EventTime>,
-    /// The greatest event time accepted.
-    pub max_event_time: Option<EventTime>,
-    /// Whether it takes part in the minimum.
-    pub status: WatermarkStatus,
-    /// The out-of-orderness bound in force.
-    pub bound: Option<Duration>,
-    /// The generator's own numbers.
-    pub gauges: Vec<(&'static str, f64)>,
-    /// How much silence is left until it is idle; `None` without a timeout.
-    pub idle_in: Option<Duration>,
-    /// Whether its idle clock stands still.
-    pub idle_clock_held: bool,
-}
+use super::window_operator::{PaneAt, WindowSettings};
 
 /// Event time of one subtask: joins generators, idleness, multiplexer and window operators.
 ///
@@ -275,11 +58,17 @@ pub struct Subtask {
     watermark: Watermark,
     /// No shard that follows the watermark has anything to fire or free below this time.
     next_change: Option<EventTime>,
+    /// Whether any shard may have a clock of its own, so that a combine has to look at all of them.
+    own_clocks: bool,
     /// How far the idle clocks have run.
     idle_clock: Duration,
     /// When all partitions were first found idle, while they are.
     all_idle_since: Option<Now>,
     pending: VecDeque<Pending>,
+    windows_freed: u64,
+    /// Times the candidate went below the watermark, and whether it is there now.
+    regressions_suppressed: u64,
+    candidate_below: bool,
 }
 
 #[derive(Debug)]
@@ -298,7 +87,8 @@ struct Partition {
 
 #[derive(Debug)]
 enum Pending {
-    LatePane(usize, PaneAt),
+    /// With the clock that the record was judged by, which the same record may since have moved.
+    LatePane(usize, PaneAt, Watermark),
     DuePanes(usize),
     WatermarkAdvanced(Watermark),
     StatusChanged(PartitionId, WatermarkStatus),
@@ -315,9 +105,13 @@ impl Subtask {
             shards: Vec::new(),
             watermark: Watermark::NONE,
             next_change: None,
+            own_clocks: false,
             idle_clock: Duration::ZERO,
             all_idle_since: None,
             pending: VecDeque::new(),
+            windows_freed: 0,
+            regressions_suppressed: 0,
+            candidate_below: false,
         }
     }
 
@@ -349,7 +143,12 @@ impl Subtask {
 
     /// Gives a partition up, with its shard where that is its own; with the last partition the shared shard and the
     /// watermark go too. What it holds back is let go at the next combine.
+    ///
+    /// # Panics
+    /// If the late pane of the last record is still there. On-time panes that were not taken go along.
     pub fn revoke(&mut self, id: PartitionId) -> Option<PartitionState> {
+        let late_pane = matches!(self.pending.front(), Some(Pending::LatePane(..)));
+        assert!(!late_pane, "a late pane must be taken before its window leaves");
         let mut state = self.retire(id)?;
         let own = ShardId::Partition(id);
         if let Some(place) =
@@ -413,12 +212,16 @@ impl Subtask {
             };
             Disposition::Late(Lateness { window, watermark: clock, cause })
         } else {
-            if let Some(pane) = shard.operator.add(event, window, clock, &self.settings.window) {
-                self.pending.push_back(Pending::LatePane(partition.shard, pane));
-            }
+            let pane = shard.operator.add(event, window, clock, &self.settings.window);
             let change = window.max_timestamp();
             self.next_change = Some(self.next_change.map_or(change, |next| next.min(change)));
-            Disposition::Windowed
+            match pane {
+                None => Disposition::Windowed,
+                Some(pane) => {
+                    self.pending.push_back(Pending::LatePane(partition.shard, pane, clock));
+                    Disposition::Refired
+                }
+            }
         };
         partition.max_event_time = partition.max_event_time.max(Some(event.timestamp));
         let mut output = WatermarkOutput::default();
@@ -503,6 +306,7 @@ impl Subtask {
             let Some(target) = shard.operator.last_not_due(clock).map(Watermark) else { continue };
             shard.operator.advance(clock, target, &self.settings.window);
             shard.own_clock = Some(target);
+            self.own_clocks = true;
             greatest = greatest.max(target);
             self.pending.push_back(Pending::DuePanes(place));
         }
@@ -521,7 +325,7 @@ impl Subtask {
     pub fn poll_output(&mut self) -> Option<Output<'_>> {
         loop {
             let place = match self.pending.front()? {
-                Pending::LatePane(place, _) | Pending::DuePanes(place) => *place,
+                Pending::LatePane(place, ..) | Pending::DuePanes(place) => *place,
                 Pending::WatermarkAdvanced(watermark) => {
                     let watermark = *watermark;
                     self.pending.pop_front();
@@ -533,8 +337,8 @@ impl Subtask {
                     return Some(Output::StatusChanged(id, status));
                 }
             };
-            if let Some(at) = self.next_pane(place) {
-                return self.pane(place, at);
+            if let Some((at, clock)) = self.next_pane(place) {
+                return self.pane(place, at, clock);
             }
         }
     }
@@ -578,9 +382,44 @@ impl Subtask {
             .collect()
     }
 
+    /// How many distinct windows are held; at once where one shard has them all.
+    pub fn open_window_count(&self) -> usize {
+        let mut holding = self
+            .shards
+            .iter()
+            .flatten()
+            .map(|shard| &shard.operator)
+            .filter(|held| held.entries() > 0);
+        match (holding.next(), holding.next()) {
+            (None, _) => 0,
+            (Some(only), None) => only.windows().len(),
+            (Some(_), Some(_)) => self.open_windows().len(),
+        }
+    }
+
+    /// The first of the windows held.
+    pub fn oldest_open_window(&self) -> Option<TimeWindow> {
+        self.shards
+            .iter()
+            .flatten()
+            .filter_map(|shard| shard.operator.windows().next())
+            .map(|(window, _)| window)
+            .min()
+    }
+
     /// How many (window, key) entries are held.
     pub fn open_panes(&self) -> usize {
         self.shards.iter().flatten().map(|shard| shard.operator.entries()).sum()
+    }
+
+    /// How many windows have been freed since the start.
+    pub fn windows_freed(&self) -> u64 {
+        self.windows_freed
+    }
+
+    /// How often the candidate went below the subtask watermark, which then stayed, since the start.
+    pub fn regressions_suppressed(&self) -> u64 {
+        self.regressions_suppressed
     }
 
     /// What the windows are and what they compute.
@@ -628,6 +467,7 @@ impl Subtask {
             return place;
         }
         let owes = brought.is_some();
+        self.own_clocks |= owes;
         let mut shard = brought.unwrap_or_else(|| Shard::following(id));
         shard.id = id;
         if owes {
@@ -698,42 +538,55 @@ impl Subtask {
             return;
         };
         let before = self.watermark;
+        let below = candidate < before;
+        self.regressions_suppressed += u64::from(below && !self.candidate_below);
+        self.candidate_below = below;
+        // While outputs wait, `next_change` is not yet renewed after the change before.
+        let due = candidate > before
+            && (!self.pending.is_empty()
+                || self.next_change.is_some_and(|next| next <= candidate.0));
         if candidate > before {
             self.watermark = candidate;
             self.pending.push_back(Pending::WatermarkAdvanced(candidate));
         }
-        let due = candidate > before && self.next_change.is_some_and(|next| next <= candidate.0);
         if due {
             self.next_change = None;
+        } else if !self.own_clocks {
+            return;
         }
+        self.own_clocks = false;
         for (place, shard) in self.shards.iter_mut().enumerate() {
             let Some(shard) = shard else { continue };
             let from = match shard.own_clock {
                 None if due => before,
                 Some(own) if own < candidate => own,
-                _ => continue,
+                other => {
+                    self.own_clocks |= other.is_some();
+                    continue;
+                }
             };
             shard.own_clock = (candidate < self.watermark).then_some(candidate);
+            self.own_clocks |= shard.own_clock.is_some();
             shard.operator.advance(from, candidate, &self.settings.window);
             self.pending.push_back(Pending::DuePanes(place));
         }
     }
 
-    /// Where the next pane stands; takes the entry off the queue once it has no more.
-    fn next_pane(&mut self, place: usize) -> Option<PaneAt> {
-        let clock = self.clock_of(place);
-        let front = self.pending.front();
-        if let Some(Pending::LatePane(_, at)) = front {
-            let at = *at;
+    /// Where the next pane stands, and the clock it fires at; takes the entry off the queue once it has no more.
+    fn next_pane(&mut self, place: usize) -> Option<(PaneAt, Watermark)> {
+        if let Some(Pending::LatePane(_, at, clock)) = self.pending.front() {
+            let late = (*at, *clock);
             self.pending.pop_front();
-            return Some(at);
+            return Some(late);
         }
+        let clock = self.clock_of(place);
         let settings = &self.settings.window;
         if let Some(Some(shard)) = self.shards.get_mut(place) {
             if let Some(at) = shard.operator.next_due(clock, settings) {
-                return Some(at);
+                return Some((at, clock));
             }
             shard.operator.free(clock, settings);
+            self.windows_freed += shard.operator.take_freed();
             let next = shard.operator.next_change(clock, settings);
             self.next_change = self.next_change.into_iter().chain(next).min();
         }
@@ -741,8 +594,7 @@ impl Subtask {
         None
     }
 
-    fn pane(&mut self, place: usize, at: PaneAt) -> Option<Output<'_>> {
-        let watermark = self.clock_of(place);
+    fn pane(&mut self, place: usize, at: PaneAt, watermark: Watermark) -> Option<Output<'_>> {
         let shard = self.shards.get_mut(place)?.as_mut()?;
         let id = shard.id;
         let fired = shard.operator.fire(at, &self.settings.window)?;

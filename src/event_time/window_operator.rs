@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 
 use super::Event;
 use super::aggregate::{Accumulator, AggregateFunction};
-use super::time::{EventTime, Watermark};
+use super::time::{EventTime, Watermark, millis};
 use super::window::{TimeWindow, TumblingWindows};
 
 /// Whether a pane holds all of the window so far or only what is new since the pane before.
@@ -106,6 +106,8 @@ pub(crate) struct WindowOperator {
     /// Windows whose on-time panes are to be fired, in order.
     due: VecDeque<EventTime>,
     entries: usize,
+    /// Windows freed since the owner asked last.
+    freed: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -148,16 +150,11 @@ impl WindowOperator {
 
     /// Notes the windows that became due by a clock going from `from` to `to`.
     pub(crate) fn advance(&mut self, from: Watermark, to: Watermark, settings: &WindowSettings) {
-        let last_due_start =
-            |clock: Watermark| EventTime(clock.0.0.saturating_add(1)) - settings.windows.size();
-        let lower = match from.time() {
-            Some(_) => Bound::Excluded(last_due_start(from)),
-            None => Bound::Unbounded,
-        };
-        let upper = last_due_start(to);
-        if to.time().is_some() && !matches!(lower, Bound::Excluded(lower) if lower >= upper) {
-            self.due
-                .extend(self.open.range((lower, Bound::Included(upper))).map(|(start, _)| *start));
+        let Some(last) = last_due_start(to, settings) else { return };
+        let not_due_before = starts_not_due(from, settings);
+        if !matches!(not_due_before, Bound::Excluded(before) if before >= last) {
+            let due = self.open.range((not_due_before, Bound::Included(last)));
+            self.due.extend(due.map(|(start, _)| *start));
         }
     }
 
@@ -193,16 +190,18 @@ impl WindowOperator {
         }
     }
 
-    /// Drops the windows that are past their allowed lateness; to be called when nothing is due. How many.
-    pub(crate) fn free(&mut self, clock: Watermark, settings: &WindowSettings) -> usize {
-        let mut freed = 0;
+    /// Drops the windows that are past their allowed lateness; to be called when nothing is due.
+    pub(crate) fn free(&mut self, clock: Watermark, settings: &WindowSettings) {
         while let Some((start, open)) = self.open.first_key_value()
             && open.window.is_freed(clock, settings.allowed_lateness)
         {
             self.remove(*start);
-            freed += 1;
         }
-        freed
+    }
+
+    /// How many windows were freed since the last call.
+    pub(crate) fn take_freed(&mut self) -> u64 {
+        std::mem::take(&mut self.freed)
     }
 
     /// Counts the pane as fired and lends it out.
@@ -239,7 +238,7 @@ impl WindowOperator {
     }
 
     /// The windows held, in order.
-    pub(crate) fn windows(&self) -> impl Iterator<Item = (TimeWindow, usize)> {
+    pub(crate) fn windows(&self) -> impl ExactSizeIterator<Item = (TimeWindow, usize)> {
         self.open.values().map(|open| (open.window, open.keys.len()))
     }
 
@@ -249,18 +248,14 @@ impl WindowOperator {
     }
 
     fn first_not_due(&self, clock: Watermark, settings: &WindowSettings) -> Option<TimeWindow> {
-        let from = match clock.time() {
-            Some(time) => {
-                Bound::Excluded(EventTime(time.0.saturating_add(1)) - settings.windows.size())
-            }
-            None => Bound::Unbounded,
-        };
-        self.open.range((from, Bound::Unbounded)).next().map(|(_, open)| open.window)
+        let mut not_due = self.open.range((starts_not_due(clock, settings), Bound::Unbounded));
+        not_due.next().map(|(_, open)| open.window)
     }
 
     fn remove(&mut self, start: EventTime) {
         if let Some(open) = self.open.remove(&start) {
             self.entries -= open.keys.len();
+            self.freed += 1;
         }
     }
 }
@@ -311,4 +306,15 @@ impl OpenWindow {
         });
         firing.pop().map(|index| index as usize)
     }
+}
+
+/// The greatest start of a window that is due at this clock, if any can be.
+fn last_due_start(clock: Watermark, settings: &WindowSettings) -> Option<EventTime> {
+    let end = clock.time()?.0.saturating_add(1);
+    end.checked_sub(millis(settings.windows.size())).map(EventTime)
+}
+
+/// Where the starts of windows begin that are not due at this clock.
+fn starts_not_due(clock: Watermark, settings: &WindowSettings) -> Bound<EventTime> {
+    last_due_start(clock, settings).map_or(Bound::Unbounded, Bound::Excluded)
 }

@@ -4,6 +4,8 @@
 //! [`Watch`]; the [`Tally`] is added to the metrics when a transaction has committed.
 
 mod health;
+mod sentence;
+pub mod words;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +15,8 @@ use crate::codec::Reason;
 use crate::event_time::{
     EventTime, LateCause, MonotonicTime, PartitionId, TimeWindow, Timing, WatermarkStatus,
 };
+
+pub use sentence::sentence;
 
 /// Where the subtask stands, as of its last emit tick.
 #[derive(Clone, Debug, Default)]
@@ -92,6 +96,12 @@ impl PartitionSnapshot {
     pub fn lag(&self) -> Option<u64> {
         let behind = self.end_offset?.saturating_sub(self.position?);
         Some(u64::try_from(behind).unwrap_or(0))
+    }
+
+    /// Whether its silence is worth a word: it is caught up, and its newest event is some seconds old or there is none.
+    pub fn is_silent(&self, wall: EventTime) -> bool {
+        const A_WHILE: Duration = Duration::from_secs(2);
+        self.caught_up && self.max_event_time.is_none_or(|newest| newest.behind(wall) > A_WHILE)
     }
 }
 

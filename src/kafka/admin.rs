@@ -77,7 +77,10 @@ pub(super) fn wait_for_topics(
     while !time.stopping() {
         // Errors of the connection are reported by a poll; there is no record to lose before the subscription.
         consumer.poll(Duration::ZERO);
-        let known = match consumer.fetch_metadata(None, REQUEST_TIMEOUT) {
+        // Nothing ends a request that waits for a connection, so these are short: a stop is not to wait long.
+        let patience =
+            if consumer.context().connected() { REQUEST_TIMEOUT } else { UNCONNECTED_TIMEOUT };
+        let known = match consumer.fetch_metadata(None, patience) {
             Ok(metadata) => {
                 metadata.topics().iter().map(|topic| topic.name().to_owned()).collect::<Vec<_>>()
             }
@@ -206,7 +209,10 @@ fn block_on<F: Future>(future: F) -> Result<F::Output, ConnectError> {
     Ok(runtime.block_on(future))
 }
 
-const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
+const ADMIN_TIMEOUT: Duration = REQUEST_TIMEOUT;
+
+/// How long to wait for an answer while no broker is connected.
+const UNCONNECTED_TIMEOUT: Duration = Duration::from_secs(1);
 
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 

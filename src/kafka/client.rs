@@ -12,6 +12,7 @@ use rdkafka::producer::BaseProducer;
 use super::OnError;
 use super::admin::ConnectError;
 use super::rebalance::ConsumerEvents;
+use super::report::Reports;
 use super::sink::Deliveries;
 use crate::clock::Clock;
 use crate::config::{Config, Guarantee, Properties};
@@ -24,11 +25,12 @@ pub(super) struct Clients {
     producer: ClientConfig,
     /// Who writes here; a second one under the same id fences the first.
     pub(super) transactional_id: String,
-    pub(super) on_error: OnError,
+    on_error: OnError,
+    clock: Clock,
 }
 
 impl Clients {
-    pub(super) fn new(config: &Config, subtask: u16, on_error: OnError) -> Self {
+    pub(super) fn new(config: &Config, subtask: u16, clock: Clock, on_error: OnError) -> Self {
         let kafka = &config.kafka;
         let transactional_id = format!("{}-{}-{subtask}", kafka.group_id, kafka.instance_id);
         let ours = |defaults: &[(&str, &str)], own: &[&Properties], fixed: &[(&str, &str)]| {
@@ -73,33 +75,38 @@ impl Clients {
                 .concat(),
         );
         let common = ours(&[], &[&kafka.properties], &[]);
-        Self { common, consumer, producer, transactional_id, on_error }
+        Self { common, consumer, producer, transactional_id, on_error, clock }
     }
 
     pub(super) fn consumer(
         &self,
-        clock: Clock,
         topics: Arc<TopicNumbers>,
     ) -> Result<BaseConsumer<ConsumerEvents>, ConnectError> {
-        let context = ConsumerEvents::new(clock, topics, Arc::clone(&self.on_error));
+        let context = ConsumerEvents::new(self.clock, topics, self.reports());
         self.consumer.create_with_context(context).map_err(|error| ConnectError::client(&error))
     }
 
-    /// A producer whose batches fit every topic: a broker's limit is for a batch, and a batch is never split.
+    /// A producer whose batches fit every topic, since a broker's limit is for a batch and a batch is never split. A
+    /// message of more than `batch_bytes` goes alone; that it fits its own topic is its sender's concern.
     pub(super) fn producer(
         &self,
-        max_message_bytes: usize,
+        batch_bytes: usize,
+        message_bytes: usize,
     ) -> Result<BaseProducer<Deliveries>, ConnectError> {
         let mut config = self.producer.clone();
         // librdkafka's own limits: 1,000 to 1,000,000,000 bytes.
-        let limit = max_message_bytes.clamp(1_000, 1_000_000_000);
-        config.set("message.max.bytes", limit.to_string());
+        let message_bytes = message_bytes.clamp(1_000, 1_000_000_000);
+        config.set("message.max.bytes", message_bytes.to_string());
         let wanted =
             config.get("batch.size").and_then(|size| size.parse().ok()).unwrap_or(1_000_000);
-        config.set("batch.size", limit.min(wanted).to_string());
+        config.set("batch.size", batch_bytes.max(1).min(wanted).to_string());
         config
-            .create_with_context(Deliveries::new(Arc::clone(&self.on_error)))
+            .create_with_context(Deliveries::new(self.reports()))
             .map_err(|error| ConnectError::client(&error))
+    }
+
+    fn reports(&self) -> Reports {
+        Reports::new(self.clock, Arc::clone(&self.on_error))
     }
 
     pub(super) fn admin(&self) -> Result<AdminClient<DefaultClientContext>, ConnectError> {

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::KafkaError;
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{ClientContext, Statistics, TopicPartitionList};
 
-use super::OnError;
 use super::client::TopicNumbers;
+use super::report::Reports;
 use crate::clock::Clock;
 use crate::event_time::{MonotonicTime, PartitionId};
 
@@ -41,11 +42,12 @@ pub(super) struct ConsumerEvents {
     statistics: Mutex<Option<(MonotonicTime, BTreeMap<PartitionId, PartitionStatistics>)>>,
     last_error: Mutex<Option<(RDKafkaErrorCode, String)>>,
     closing: AtomicBool,
-    on_error: OnError,
+    connected: AtomicBool,
+    reports: Reports,
 }
 
 impl ConsumerEvents {
-    pub(super) fn new(clock: Clock, topics: Arc<TopicNumbers>, on_error: OnError) -> Self {
+    pub(super) fn new(clock: Clock, topics: Arc<TopicNumbers>, reports: Reports) -> Self {
         Self {
             clock,
             topics,
@@ -53,7 +55,8 @@ impl ConsumerEvents {
             statistics: Mutex::default(),
             last_error: Mutex::default(),
             closing: AtomicBool::new(false),
-            on_error,
+            connected: AtomicBool::new(false),
+            reports,
         }
     }
 
@@ -70,6 +73,11 @@ impl ConsumerEvents {
             Some((taken, partitions)) if now.since(*taken) < FRESH => partitions.clone(),
             _ => BTreeMap::new(),
         }
+    }
+
+    /// Whether a broker was connected when the last statistics were taken.
+    pub(super) fn connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
     }
 
     pub(super) fn take_error(&self) -> Option<(RDKafkaErrorCode, String)> {
@@ -117,13 +125,18 @@ impl ClientContext for ConsumerEvents {
                 );
             }
         }
+        let connected = statistics.brokers.values().any(|broker| broker.state == "UP");
+        self.connected.store(connected, Ordering::Relaxed);
         *lock(&self.statistics) = Some((self.clock.monotonic(), partitions));
     }
 
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
+        self.reports.line(level, facility, line);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "the Kafka client reports");
+        self.reports.take(&error, reason);
         if let Some(code) = error.rdkafka_error_code() {
-            (self.on_error)(&format!("{code:?}"), code == RDKafkaErrorCode::Fatal);
             *lock(&self.last_error) = Some((code, reason.to_owned()));
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaError};
 use rdkafka::message::{DeliveryResult, Header, Message as _, OwnedHeaders};
@@ -13,10 +14,10 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
-use super::OnError;
 use super::admin::{self, ConnectError};
 use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use super::rebalance::ConsumerEvents;
+use super::report::Reports;
 use crate::clock::Clock;
 use crate::config::{Config, Guarantee};
 use crate::event_time::{MonotonicTime, PartitionId};
@@ -39,6 +40,8 @@ pub struct KafkaSink {
     begun: Option<MonotonicTime>,
     /// The offsets of a commit whose outcome is not known.
     in_doubt: Option<BTreeMap<PartitionId, i64>>,
+    /// Whether the producer has its epoch.
+    initialised: bool,
     rebuild: bool,
     rebuilt: Option<MonotonicTime>,
     since_poll: u32,
@@ -56,12 +59,12 @@ impl std::fmt::Debug for KafkaSink {
 /// Remembers the first message since the last look that a broker refused or that never got there.
 pub(super) struct Deliveries {
     failure: Mutex<Option<(RDKafkaErrorCode, String)>>,
-    on_error: OnError,
+    reports: Reports,
 }
 
 impl Deliveries {
-    pub(super) fn new(on_error: OnError) -> Self {
-        Self { failure: Mutex::default(), on_error }
+    pub(super) fn new(reports: Reports) -> Self {
+        Self { failure: Mutex::default(), reports }
     }
 
     fn first_failure(&self) -> Option<(RDKafkaErrorCode, String)> {
@@ -74,11 +77,12 @@ impl Deliveries {
 }
 
 impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
+        self.reports.line(level, facility, line);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "the Kafka client reports");
-        if let Some(code) = error.rdkafka_error_code() {
-            (self.on_error)(&format!("{code:?}"), code == RDKafkaErrorCode::Fatal);
-        }
+        self.reports.take(&error, reason);
     }
 }
 
@@ -98,18 +102,19 @@ impl ProducerContext for Deliveries {
 }
 
 impl KafkaSink {
-    /// Reads what the output topics take, and ends what a predecessor left open. `Ok(None)` if the service was asked
+    /// Ends what a predecessor left open. `Ok(None)` if the service was asked
     /// to stop before the brokers answered.
     pub(super) fn new(
         config: &Config,
         clients: Clients,
         consumer: Arc<BaseConsumer<ConsumerEvents>>,
+        limits: BTreeMap<OutputTopic, TopicLimits>,
         clock: Clock,
         time: &impl Time,
     ) -> Result<Option<Self>, ConnectError> {
         let topics = admin::output_topics(config);
-        let limits = admin::limits(&clients, &topics)?;
-        let producer = clients.producer(least(&limits))?;
+        let (least, greatest) = message_bytes(&limits);
+        let producer = clients.producer(least, greatest)?;
         let mut sink = Self {
             producer,
             consumer,
@@ -122,6 +127,7 @@ impl KafkaSink {
             clock,
             begun: None,
             in_doubt: None,
+            initialised: false,
             rebuild: false,
             rebuilt: None,
             since_poll: 0,
@@ -141,17 +147,32 @@ impl KafkaSink {
 
     /// Fences and ends what a predecessor under the same transactional id left open.
     fn init(&mut self) -> Result<(), SinkError> {
-        if self.guarantee == Guarantee::AtLeastOnce {
+        if self.guarantee == Guarantee::AtLeastOnce || self.initialised {
             return Ok(());
         }
-        self.producer.init_transactions(INIT_TIMEOUT).map_err(|error| self.classify(&error))
+        // After a timeout the next call goes on where this one was.
+        self.producer.init_transactions(REQUEST_TIMEOUT).map_err(|error| self.judge(&error))?;
+        self.initialised = true;
+        Ok(())
     }
 
     /// What a failed call means for the caller.
     fn classify(&mut self, error: &KafkaError) -> SinkError {
-        if let Some(refused) = self.refusal() {
-            return refused;
+        // A refused message fails the transaction before a poll has told of the message.
+        let requires_abort = matches!(error, KafkaError::Transaction(e) if e.txn_requires_abort());
+        let began = self.clock.monotonic();
+        while requires_abort
+            && self.producer.context().first_failure().is_none()
+            && self.producer.in_flight_count() > 0
+            && self.clock.monotonic().since(began) < TOLD_WITHIN
+        {
+            self.producer.poll(Duration::from_millis(1));
         }
+        self.refusal().unwrap_or_else(|| self.judge(error))
+    }
+
+    /// The same where messages are of no account, since they are undone.
+    fn judge(&mut self, error: &KafkaError) -> SinkError {
         match error {
             KafkaError::Transaction(error) => self.classify_transaction(error),
             KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut) => {
@@ -248,7 +269,10 @@ impl KafkaSink {
     /// Waits until the brokers have everything. The transaction's own flush looks only every 100 ms.
     fn flush(&mut self) -> Result<(), SinkError> {
         let began = self.clock.monotonic();
-        while self.producer.in_flight_count() > 0 {
+        // After a failure the rest stays where it is.
+        while self.producer.in_flight_count() > 0
+            && self.producer.context().first_failure().is_none()
+        {
             self.producer.poll(Duration::from_millis(1));
             if self.clock.monotonic().since(began) > REQUEST_TIMEOUT {
                 return Err(SinkError::Retry(
@@ -297,12 +321,31 @@ impl KafkaSink {
 
     fn make_anew(&mut self) -> Result<(), SinkError> {
         tracing::warn!("the producer is made anew");
+        let (least, greatest) = message_bytes(&self.limits);
         self.producer = self
             .clients
-            .producer(least(&self.limits))
+            .producer(least, greatest)
             .map_err(|error| SinkError::Fatal(error.to_string()))?;
+        self.initialised = false;
         self.rebuilt = Some(self.clock.monotonic());
         self.begun = None;
+        Ok(())
+    }
+
+    /// Aborts the open transaction, whatever its messages have come to. The call first waits until those it purges
+    /// are reported, which only a poll sees to: so it is made in slices, each of which goes on where the last one was.
+    fn abort_open(&mut self) -> Result<(), SinkError> {
+        let began = self.clock.monotonic();
+        while let Err(error) = self.producer.abort_transaction(ABORT_SLICE) {
+            let waits = matches!(
+                &error,
+                KafkaError::Transaction(error) if error.is_retriable() && !error.is_fatal()
+            );
+            if !waits || self.clock.monotonic().since(began) > REQUEST_TIMEOUT {
+                return Err(self.judge(&error));
+            }
+            self.producer.poll(Duration::from_millis(1));
+        }
         Ok(())
     }
 }
@@ -396,13 +439,7 @@ impl TransactionalSink for KafkaSink {
             return Ok(if committed { Aborted::Committed } else { Aborted::Undone });
         }
         if self.begun.is_some() {
-            self.producer
-                .abort_transaction(REQUEST_TIMEOUT)
-                .map_err(|error| self.classify(&error))?;
-            // What the abort has purged is reported here.
-            while self.producer.in_flight_count() > 0 {
-                self.producer.poll(Duration::from_millis(1));
-            }
+            self.abort_open()?;
         }
         self.producer.context().forget();
         self.in_doubt = None;
@@ -417,12 +454,13 @@ impl TransactionalSink for KafkaSink {
     fn refresh_limits(&mut self) -> Result<(), SinkError> {
         let limits = admin::limits(&self.clients, &self.topics)
             .map_err(|error| SinkError::Retry(error.to_string()))?;
-        let changed = least(&limits) != least(&self.limits);
+        let changed = message_bytes(&limits) != message_bytes(&self.limits);
         self.limits = limits;
         if changed {
             self.make_anew()?;
-            self.init()?;
         }
+        // Also where an attempt before this one made the producer and went no further.
+        self.init()?;
         Ok(())
     }
 }
@@ -448,12 +486,11 @@ fn record<'a>(message: &'a Message, topic: &'a str) -> BaseRecord<'a, [u8], [u8]
     record
 }
 
-fn least(limits: &BTreeMap<OutputTopic, TopicLimits>) -> usize {
-    limits
-        .values()
-        .map(|limits| limits.max_message_bytes)
-        .min()
-        .unwrap_or(TopicLimits::default().max_message_bytes)
+/// What the topic that takes the least takes, and the one that takes the most.
+fn message_bytes(limits: &BTreeMap<OutputTopic, TopicLimits>) -> (usize, usize) {
+    let default = TopicLimits::default().max_message_bytes;
+    let bytes = || limits.values().map(|limits| limits.max_message_bytes);
+    (bytes().min().unwrap_or(default), bytes().max().unwrap_or(default))
 }
 
 /// The sequence of the commit that left this with its offsets.
@@ -464,12 +501,14 @@ pub(super) fn sequence_of(metadata: &str) -> Option<u64> {
 /// What the metadata of committed offsets begin with.
 const SEQUENCE: &str = "tidegate/1 sequence=";
 
-/// `init_transactions` also waits for a predecessor's transaction to end.
-const INIT_TIMEOUT: Duration = Duration::from_secs(10);
+const ABORT_SLICE: Duration = Duration::from_millis(50);
 
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 const REBUILD_AT_MOST_EVERY: Duration = Duration::from_mins(10);
+
+/// How long the report on a message may take that has failed the transaction.
+const TOLD_WITHIN: Duration = Duration::from_millis(200);
 
 /// Delivery reports are taken this often, so that a refusal is noticed early.
 const SENDS_PER_POLL: u32 = 256;

@@ -1,6 +1,6 @@
 //! Records and assignments in.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub struct KafkaSource {
     clock: Clock,
     /// Where each assigned partition was begun: its position until a record has been read.
     begun: RefCell<BTreeMap<PartitionId, i64>>,
+    /// A partition is not read any more, because the offset to go on from is not there.
+    out_of_range: Cell<bool>,
 }
 
 impl std::fmt::Debug for KafkaSource {
@@ -86,7 +88,14 @@ impl KafkaSource {
     ) -> Self {
         let policies =
             config.sources.iter().map(|source| (source.start, source.on_missing)).collect();
-        Self { consumer, topics, policies, clock, begun: RefCell::default() }
+        Self {
+            consumer,
+            topics,
+            policies,
+            clock,
+            begun: RefCell::default(),
+            out_of_range: Cell::new(false),
+        }
     }
 
     pub(super) fn subscribe(&self) -> Result<(), ConnectError> {
@@ -234,13 +243,13 @@ impl KafkaSource {
         Ok(found.map(|partition| PartitionId { topic, partition: partition.id() }).collect())
     }
 
-    /// What an error from a poll means.
-    fn poll_error(&self, error: &KafkaError) -> SourceError {
+    /// What an error from a poll means. Records that were deleted before they were read come as one too.
+    fn poll_error<R>(&self, error: &KafkaError) -> Result<Polled<R>, SourceError> {
         let reported = self.consumer.context().take_error();
         let cause =
             reported.map_or_else(|| error.to_string(), |(_, reason)| format!("{error}: {reason}"));
         let topics = self.topics.names().join("`, `");
-        match error.rdkafka_error_code() {
+        Err(match error.rdkafka_error_code() {
             _ if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
                 SourceError::Fatal(cause)
             }
@@ -257,10 +266,11 @@ impl KafkaSource {
                 self.vanished(cause)
             }
             Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
-                self.out_of_range(&cause)
+                self.out_of_range.set(true);
+                return self.go_on_at_the_oldest().map(Polled::Missing);
             }
             _ => SourceError::Retry(cause),
-        }
+        })
     }
 
     /// A topic that the brokers do not know may be new to them; one that is not in the list of all is gone.
@@ -278,60 +288,76 @@ impl KafkaSource {
         }
     }
 
-    /// Records were deleted in front of a partition that lags behind: goes on at the oldest where that is allowed.
-    fn out_of_range(&self, cause: &str) -> SourceError {
+    /// Records were deleted in front of a partition that lags behind: goes on at the oldest where that is allowed, and
+    /// says how many are missing.
+    fn go_on_at_the_oldest(&self) -> Result<Vec<(PartitionId, u64)>, SourceError> {
         let mut started = Started::default();
+        let mut positions = BTreeMap::new();
         for (id, progress) in self.progress(self.clock.monotonic()) {
-            let ends =
-                self.consumer.fetch_watermarks(self.topics.name(id), id.partition, REQUEST_TIMEOUT);
-            let Ok(ends) = ends else { return SourceError::Retry(cause.to_owned()) };
-            let offset = match self.check(id, progress.position, ends, &mut started) {
-                Ok(offset) => offset,
-                Err(error) => return error,
-            };
-            let sought = self.consumer.seek(
-                self.topics.name(id),
-                id.partition,
-                Offset::Offset(offset),
-                REQUEST_TIMEOUT,
-            );
-            if let Err(error) = sought {
-                return retry(&error);
-            }
-            self.begun.borrow_mut().insert(id, offset);
+            let ends = self
+                .consumer
+                .fetch_watermarks(self.topics.name(id), id.partition, REQUEST_TIMEOUT)
+                .map_err(|error| retry(&error))?;
+            positions.insert(id, self.check(id, progress.position, ends, &mut started)?);
         }
-        SourceError::Retry(format!("{cause}; went on at the oldest records"))
+        // The client has ended its reading of the partition, and one that it does not read it cannot seek in.
+        if matches!(self.consumer.rebalance_protocol(), RebalanceProtocol::Cooperative) {
+            let all = self.list(positions.keys().map(|id| (*id, Offset::Invalid)))?;
+            self.consumer.incremental_unassign(&all).map_err(|error| fatal(&error))?;
+        }
+        self.read_from(positions)?;
+        self.out_of_range.set(false);
+        Ok(started.missing)
+    }
+
+    /// Assigns these partitions, to be read from these offsets.
+    fn read_from(&self, offsets: BTreeMap<PartitionId, i64>) -> Result<(), SourceError> {
+        let list = self.list(offsets.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
+        match self.consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => self.consumer.incremental_assign(&list),
+            RebalanceProtocol::Eager | RebalanceProtocol::None => self.consumer.assign(&list),
+        }
+        .map_err(|error| fatal(&error))?;
+        self.begun.borrow_mut().extend(offsets);
+        Ok(())
     }
 }
 
 impl Source for KafkaSource {
     type Record<'a> = KafkaRecord<'a>;
 
-    fn poll(&self, timeout: Duration) -> Result<Polled<KafkaRecord<'_>>, SourceError> {
+    fn poll(&self, mut timeout: Duration) -> Result<Polled<KafkaRecord<'_>>, SourceError> {
         let context = self.consumer.context();
         if let Some(event) = context.next_rebalance() {
             return Ok(event.into());
         }
-        match self.consumer.poll(timeout) {
-            None => Ok(context.next_rebalance().map_or(Polled::Nothing, Polled::from)),
-            Some(Ok(message)) => match self.topics.id(message.topic(), message.partition()) {
-                Some(partition) => Ok(Polled::Record(KafkaRecord { message, partition })),
-                None => Ok(Polled::Nothing),
-            },
-            Some(Err(error)) => Err(self.poll_error(&error)),
+        if self.out_of_range.get() {
+            match self.go_on_at_the_oldest() {
+                // The brokers do not answer; the poll may still have news of the group.
+                Err(SourceError::Retry(_)) => {}
+                outcome => return outcome.map(Polled::Missing),
+            }
+        }
+        loop {
+            match self.consumer.poll(timeout) {
+                None => return Ok(context.next_rebalance().map_or(Polled::Nothing, Polled::from)),
+                Some(Ok(message)) => {
+                    return Ok(match self.topics.id(message.topic(), message.partition()) {
+                        Some(partition) => Polled::Record(KafkaRecord { message, partition }),
+                        None => Polled::Nothing,
+                    });
+                }
+                // News of the connection, one for each attempt: it has been counted and logged. Records and
+                // rebalances may be behind it.
+                Some(Err(error)) if is_of_the_connection(&error) => timeout = Duration::ZERO,
+                Some(Err(error)) => return self.poll_error(&error),
+            }
         }
     }
 
     fn start(&self, partitions: &[PartitionId]) -> Result<Started, SourceError> {
         let (beginnings, started) = self.beginnings(partitions)?;
-        let list =
-            self.list(beginnings.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
-        match self.consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => self.consumer.incremental_assign(&list),
-            RebalanceProtocol::Eager | RebalanceProtocol::None => self.consumer.assign(&list),
-        }
-        .map_err(|error| fatal(&error))?;
-        self.begun.borrow_mut().extend(beginnings);
+        self.read_from(beginnings)?;
         Ok(started)
     }
 
@@ -363,7 +389,8 @@ impl Source for KafkaSource {
         }
         for (id, held) in &mut progress {
             if let Some(seen) = statistics.get(id) {
-                held.end_offset = Some(seen.end_offset);
+                // The statistics may be a second old.
+                held.end_offset = Some(seen.end_offset.max(held.position));
                 held.caught_up =
                     seen.stable && seen.leader_answers && held.position >= seen.end_offset;
             }
@@ -401,6 +428,19 @@ impl<R> From<RebalanceEvent> for Polled<R> {
             RebalanceEvent::Lost(partitions) => Self::Lost(partitions),
         }
     }
+}
+
+/// The client goes on by itself after these.
+fn is_of_the_connection(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::AllBrokersDown
+                | RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::Resolve
+                | RDKafkaErrorCode::OperationTimedOut
+        )
+    ) && !matches!(error, KafkaError::MessageConsumptionFatal(_))
 }
 
 fn retry(error: &KafkaError) -> SourceError {

@@ -24,6 +24,10 @@ impl Totals {
         self.records.partition(partition);
     }
 
+    pub(super) fn records(&self) -> &Tally {
+        &self.records
+    }
+
     pub(super) fn add(&mut self, tally: &Tally) {
         let Tally {
             partitions,

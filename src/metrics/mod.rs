@@ -162,6 +162,11 @@ impl Metrics {
         self.scrape.state().totals.kafka_error(code, fatal);
     }
 
+    /// What became of all records whose commits have ended.
+    pub fn totals(&self) -> Tally {
+        self.scrape.state().totals.records().clone()
+    }
+
     /// All series as text; reading them changes none.
     pub fn render(&self) -> Result<String, MetricsError> {
         Ok(TextEncoder::new().encode_to_string(&self.registry.gather())?)

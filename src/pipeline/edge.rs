@@ -39,6 +39,9 @@ pub enum Polled<R> {
     Revoking(Vec<PartitionId>),
     /// Partitions that are no longer ours: nothing read from them may be committed any more.
     Lost(Vec<PartitionId>),
+    /// Records that were deleted before they were read: how many, where. Reading goes on behind them, because the
+    /// configuration allows it.
+    Missing(Vec<(PartitionId, u64)>),
 }
 
 impl<R> Polled<R> {
@@ -50,6 +53,7 @@ impl<R> Polled<R> {
             Self::Assigned(partitions) => Polled::Assigned(partitions),
             Self::Revoking(partitions) => Polled::Revoking(partitions),
             Self::Lost(partitions) => Polled::Lost(partitions),
+            Self::Missing(records) => Polled::Missing(records),
         }
     }
 }

@@ -29,11 +29,13 @@ pub(super) struct Engine<K> {
     encoded: Encoded,
     topics: Vec<String>,
     progress: Option<ProgressRecords>,
-    /// Panes sent since the last commit, and whether one of them was on time.
-    pub(super) panes: usize,
+    /// Whether an on-time pane was sent since the last commit.
     pub(super) fired_on_time: bool,
     recent: Vec<FiredWindow>,
     watermark_advanced: bool,
+    /// What of the core's counts is in a tally already.
+    windows_counted: u64,
+    regressions_counted: u64,
     emit_after_each_record: bool,
 }
 
@@ -52,9 +54,6 @@ pub(super) enum Delivered {
     Slice,
 }
 
-/// A firing larger than this spans several transactions.
-pub(super) const PANES_PER_TRANSACTION: usize = 50_000;
-
 impl<K: TransactionalSink> Engine<K> {
     pub(super) fn new(config: &Config, sink: K) -> Self {
         let decoder = |source| Decoder::new(source, &config.key, &config.aggregates, config.guard);
@@ -69,10 +68,11 @@ impl<K: TransactionalSink> Engine<K> {
             encoded: Encoded::default(),
             topics: config.sources.iter().map(|source| source.topic.clone()).collect(),
             progress: config.results.progress.then(ProgressRecords::default),
-            panes: 0,
             fired_on_time: false,
             recent: Vec::new(),
             watermark_advanced: false,
+            windows_counted: 0,
+            regressions_counted: 0,
             emit_after_each_record: config.emit_interval.is_zero(),
         }
     }
@@ -106,6 +106,10 @@ impl<K: TransactionalSink> Engine<K> {
             }
             Ok(Decoded::Event(event)) => match self.subtask.on_event(id, &event) {
                 Disposition::Windowed => None,
+                Disposition::Refired => {
+                    tally.refired += 1;
+                    None
+                }
                 Disposition::Late(lateness) => {
                     tally.late_of(lateness.cause);
                     Some(Message::late(record, topic_name, event.timestamp, &lateness))
@@ -150,12 +154,17 @@ impl<K: TransactionalSink> Engine<K> {
             self.subtask.hold_idle_clock(*id, !progress.caught_up);
         }
         self.subtask.on_periodic_emit(now);
+        self.tally.watermark_regressions +=
+            self.subtask.regressions_suppressed() - self.regressions_counted;
+        self.regressions_counted = self.subtask.regressions_suppressed();
     }
 
     /// Sends what the core has to say, up to a transaction's worth.
     pub(super) fn deliver(&mut self, now: Now) -> Result<Delivered, SinkError> {
-        while self.panes < PANES_PER_TRANSACTION {
+        while !self.outbox.is_full() {
             let Some(output) = self.subtask.poll_output() else {
+                self.tally.windows_freed += self.subtask.windows_freed() - self.windows_counted;
+                self.windows_counted = self.subtask.windows_freed();
                 if std::mem::take(&mut self.watermark_advanced) {
                     self.write_progress()?;
                 }
@@ -184,7 +193,6 @@ impl<K: TransactionalSink> Engine<K> {
                     Message::result(&self.encoded, &pane)
                 }
             };
-            self.panes += 1;
             self.send(message, now.wall)?;
         }
         Ok(Delivered::Slice)
@@ -208,7 +216,6 @@ impl<K: TransactionalSink> Engine<K> {
     pub(super) fn discard(&mut self) {
         self.outbox.clear();
         self.tally = Tally::default();
-        self.panes = 0;
         self.fired_on_time = false;
     }
 
@@ -273,16 +280,15 @@ impl<K: TransactionalSink> Engine<K> {
                 end_offset: progress.and_then(|progress| progress.end_offset),
             }
         });
-        let windows = self.subtask.open_windows();
         Snapshot {
             taken: Some(taken),
             phase,
             watermark: self.subtask.watermark(),
             holder: self.subtask.holder(),
             partitions: partitions.collect(),
-            windows_open: windows.len(),
+            windows_open: self.subtask.open_window_count(),
             panes_open: self.subtask.open_panes(),
-            oldest_open_window: windows.first().map(|window| window.start),
+            oldest_open_window: self.subtask.oldest_open_window().map(|window| window.start),
             recent: self.recent.clone(),
             last_commit,
         }

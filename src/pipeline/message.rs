@@ -60,6 +60,8 @@ pub struct Message {
     pub payload: Option<Vec<u8>>,
     /// The headers.
     pub headers: Vec<Header>,
+    /// How many of them, the first ones, the record had brought along.
+    brought: usize,
     /// Kafka's timestamp; `None`: the producer's present.
     pub timestamp: Option<i64>,
 }
@@ -73,6 +75,7 @@ impl Message {
             key: Some(encoded.key.clone()),
             payload: Some(encoded.value.clone()),
             headers: shard_headers(pane.watermark.0, &partition_name(pane.shard)),
+            brought: 0,
             timestamp: Some(pane.window.max_timestamp().0),
         }
     }
@@ -92,6 +95,7 @@ impl Message {
             key: Some(encoded.key.clone()),
             payload: Some(encoded.value.clone()),
             headers,
+            brought: 0,
             timestamp: None,
         }
     }
@@ -128,6 +132,7 @@ impl Message {
         record.each_header(&mut |name, value| {
             headers.push((Cow::Owned(name.to_owned()), value.map(<[u8]>::to_vec)));
         });
+        let brought = headers.len();
         headers.extend([
             text_header("tidegate.reason", &reason),
             text_header("tidegate.topic", &topic),
@@ -140,6 +145,7 @@ impl Message {
             key: record.key().map(<[u8]>::to_vec),
             payload: record.payload().map(<[u8]>::to_vec),
             headers,
+            brought,
             timestamp: record.timestamp().filter(|timestamp| *timestamp >= 0),
         }
     }
@@ -187,11 +193,10 @@ impl Message {
         {
             self.headers.push(text_header("tidegate.key.omitted", &key.len()));
         }
-        if self.size() > limits.max_message_bytes {
-            let before = self.headers.len();
-            self.headers.retain(|(name, _)| name.starts_with("tidegate."));
-            self.headers
-                .push(text_header("tidegate.headers.omitted", &(before - self.headers.len())));
+        if self.size() > limits.max_message_bytes && self.brought > 0 {
+            let brought = std::mem::take(&mut self.brought);
+            self.headers.drain(..brought);
+            self.headers.push(text_header("tidegate.headers.omitted", &brought));
         }
         Ok(())
     }
@@ -213,7 +218,9 @@ impl Message {
             key: None,
             payload,
             headers,
-            timestamp: self.timestamp,
+            brought: 0,
+            // That of the window was made to fit the results topic, and this is another one.
+            timestamp: None,
         }
     }
 }

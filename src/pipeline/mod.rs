@@ -230,6 +230,10 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             Ok(Polled::Assigned(partitions)) => return self.assigned(&partitions).map(|()| false),
             Ok(Polled::Revoking(partitions)) => return self.revoking(&partitions).map(|()| false),
             Ok(Polled::Lost(partitions)) => return self.lost(&partitions).map(|()| false),
+            Ok(Polled::Missing(records)) => {
+                self.count_missing(&records);
+                return Ok(false);
+            }
             Err(SourceError::Retry(cause)) => {
                 self.blocked(&cause, RETRY_AFTER);
                 return Ok(false);
@@ -251,7 +255,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                 Ok(Delivered::Slice) => {
                     self.commit()?;
                     // Where it could not be made the slices add up, since the group is asked only when all is fired.
-                    self.engine.panes = 0;
+                    self.engine.outbox.go_on();
                 }
                 Err(error) => {
                     self.recover(error)?;
@@ -274,9 +278,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             }
         };
         self.sequence = self.sequence.max(started.sequence + 1);
-        for (id, missing) in started.missing {
-            self.engine.tally.partition(id).missing += missing;
-        }
+        self.count_missing(&started.missing);
         for id in partitions {
             self.engine.subtask.assign(*id, None);
             self.engine.subtask.hold_idle_clock(*id, true);
@@ -289,6 +291,12 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             self.find_ends(partitions)?;
         }
         Ok(())
+    }
+
+    fn count_missing(&mut self, records: &[(PartitionId, u64)]) {
+        for (id, missing) in records {
+            self.engine.tally.partition(*id).missing += missing;
+        }
     }
 
     fn find_ends(&mut self, assigned: &[PartitionId]) -> Result<(), PipelineError> {
@@ -401,7 +409,8 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
 
     fn commit_is_due(&self, now: MonotonicTime) -> bool {
         let since = now.since(self.schedule.last_commit);
-        since >= self.schedule.commit_interval
+        self.engine.outbox.is_full()
+            || since >= self.schedule.commit_interval
             || (self.engine.fired_on_time && since >= COMMIT_AT_MOST_EVERY)
     }
 

@@ -12,6 +12,8 @@ pub(crate) struct Outbox {
     messages: Vec<Message>,
     /// How many of them the sink has in its open transaction.
     sent: usize,
+    /// How many there were when a commit could not be made.
+    went_on_at: usize,
 }
 
 impl Outbox {
@@ -53,6 +55,7 @@ impl Outbox {
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
         self.sent = 0;
+        self.went_on_at = 0;
     }
 
     /// The size of the largest message to a topic, in bytes.
@@ -65,7 +68,20 @@ impl Outbox {
             .unwrap_or(0)
     }
 
+    /// Whether it holds as much as one transaction should.
+    pub(crate) fn is_full(&self) -> bool {
+        self.messages.len() - self.went_on_at >= MESSAGES_PER_TRANSACTION
+    }
+
+    /// Lets it grow by another transaction's worth, where a commit could not be made.
+    pub(crate) fn go_on(&mut self) {
+        self.went_on_at = self.messages.len();
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 }
+
+/// More than this is committed in several transactions; it bounds what is kept to be sent again.
+const MESSAGES_PER_TRANSACTION: usize = 50_000;

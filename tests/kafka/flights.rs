@@ -10,49 +10,26 @@ use crate::support::process::Tidegate;
 const FLIGHTS: &[u8] = include_bytes!("../data/flights-2013-01.jsonl.gz");
 const HOURLY: &str = include_str!("../data/flights-2013-01-hourly.csv");
 
-/// What the README's walk-through configures, with another bound.
-fn config(cluster: &Cluster, prefix: &str, max_out_of_orderness: &str) -> String {
-    format!(
-        r#"
-        [kafka]
-        bootstrap_servers = "{}"
-        group_id = "{prefix}"
-        [[source]]
-        topic = "{prefix}-in"
-        timestamp = {{ field = "scheduled", unit = "s" }}
-        watermark = {{ strategy = "bounded_out_of_orderness", max_out_of_orderness = "{max_out_of_orderness}" }}
-        [window]
-        size = "1h"
-        [key]
-        fields = ["origin"]
-        [[aggregate]]
-        name = "count"
-        function = "count"
-        field = "delay_min"
-        [[aggregate]]
-        name = "sum"
-        function = "sum"
-        field = "delay_min"
-        [[aggregate]]
-        name = "min"
-        function = "min"
-        field = "delay_min"
-        [[aggregate]]
-        name = "max"
-        function = "max"
-        field = "delay_min"
-        [results]
-        topic = "{prefix}-hourly"
-        [late]
-        topic = "{prefix}-late"
-        [dead_letter]
-        topic = "{prefix}-dead"
-        [topics]
-        create = true
-        partitions = 3
-        "#,
-        cluster.bootstrap
-    )
+/// Payloads by partition and offset.
+type ByPlace = BTreeMap<(i32, i64), Vec<u8>>;
+
+/// What the README's walk-through configures, with other names.
+const CONFIG: &str = include_str!("../../config/flights.toml");
+
+/// Runs the service with topics of its own and another bound.
+fn run(cluster: &Cluster, prefix: &str, bound: &str, arguments: &[&str]) -> Tidegate {
+    let settings = [
+        format!("kafka.bootstrap_servers={}", cluster.bootstrap),
+        format!("kafka.group_id={prefix}"),
+        format!("source[0].topic={prefix}-in"),
+        format!("source[0].watermark.max_out_of_orderness={bound}"),
+        format!("results.topic={prefix}-hourly"),
+        format!("late.topic={prefix}-late"),
+        format!("dead_letter.topic={prefix}-dead"),
+    ];
+    let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+    let arguments: Vec<&str> = settings.chain(arguments.iter().copied()).collect();
+    Tidegate::run(CONFIG, &arguments)
 }
 
 /// Partitions 0, 2 and 4 of 6 have one airport each; three stay empty.
@@ -71,7 +48,7 @@ fn flights() -> Vec<Record> {
 }
 
 /// The records by the place they get in their topic.
-fn by_place(records: &[Record]) -> BTreeMap<(i32, i64), Vec<u8>> {
+fn by_place(records: &[Record]) -> ByPlace {
     let mut next = BTreeMap::new();
     let mut place = |partition| {
         let next: &mut i64 = next.entry(partition).or_default();
@@ -117,7 +94,7 @@ fn with_a_bound_of_a_day_the_results_are_the_reference_row_for_row() {
     cluster.create(&format!("{prefix}-in"), 6, &[]);
     cluster.produce(&format!("{prefix}-in"), &records);
     let input = by_place(&records);
-    let mut service = Tidegate::run(&config(&cluster, prefix, "24h"), &["--until-end"]);
+    let mut service = run(&cluster, prefix, "24h", &["--until-end"]);
     let status = service.wait();
     assert!(status.success(), "{}", service.log());
 
@@ -144,17 +121,12 @@ fn with_a_bound_of_a_day_the_results_are_the_reference_row_for_row() {
 
 /// Reads the month as it comes in, day by day, with an emission after every record, while the empty partitions are
 /// idle. At the end a record far ahead in each partition closes the last windows.
-fn read_live(
-    cluster: &Cluster,
-    prefix: &str,
-    bound: &str,
-) -> (BTreeMap<(i32, i64), Vec<u8>>, i64, Vec<Record>) {
+fn read_live(cluster: &Cluster, prefix: &str, bound: &str) -> (ByPlace, i64, Vec<Record>) {
     const RECORDS_A_DAY: usize = 871;
     let topic = format!("{prefix}-in");
     cluster.create(&topic, 6, &[]);
-    let arguments =
-        ["--set", "watermark.emit_interval=0ms", "--set", "source[0].watermark.idle_timeout=2s"];
-    let mut service = Tidegate::run(&config(cluster, prefix, bound), &arguments);
+    let arguments = ["--set", "source[0].watermark.idle_timeout=2s"];
+    let mut service = run(cluster, prefix, bound, &arguments);
     let records = flights();
     let closing = [0, 2, 4].map(|partition| {
         let line =
@@ -173,11 +145,8 @@ fn read_live(
     for day in records.chunks(RECORDS_A_DAY).chain([&closing[..]]) {
         feed(&mut service, day);
     }
-    assert_eq!(
-        service.metric_sum("tidegate_partition_idle", ""),
-        3.0,
-        "the empty partitions are idle"
-    );
+    let idle = service.metric_sum("tidegate_partition_idle", "");
+    assert!((2.9..3.1).contains(&idle), "the empty partitions are idle: {idle}");
     service.stop();
     let input = by_place(&records);
     let in_panes = last_panes(cluster, prefix).values().map(|[count, ..]| count).sum();
@@ -208,7 +177,6 @@ fn with_a_bound_of_half_an_hour_every_flight_is_in_exactly_one_place() {
     assert_eq!(dead.len(), 521);
     assert_eq!(usize::try_from(in_panes).unwrap() + late.len() + dead.len(), 27_004);
     assert_eq!(input.len(), 27_004);
-    println!("bound 30 min: {in_panes} in panes, {} late, {} dead letters", late.len(), dead.len());
 }
 
 /// The order of departure, in one partition, judged after every record: what the README's walk-through shows.
@@ -221,8 +189,7 @@ fn the_mean_disorder_as_the_bound_costs_far_more_than_its_99th_percentile() {
         let prefix = format!("flights-{bound}");
         cluster.create(&format!("{prefix}-in"), 1, &[]);
         cluster.produce(&format!("{prefix}-in"), &records);
-        let arguments = ["--until-end", "--set", "watermark.emit_interval=0ms"];
-        let mut service = Tidegate::run(&config(&cluster, &prefix, bound), &arguments);
+        let mut service = run(&cluster, &prefix, bound, &["--until-end"]);
         let status = service.wait();
         assert!(status.success(), "{}", service.log());
         cluster.read(&format!("{prefix}-late")).len()
@@ -236,7 +203,7 @@ fn place_of(record: &Record) -> (i32, i64) {
     (i32::try_from(number("tidegate.partition")).unwrap(), number("tidegate.offset"))
 }
 
-fn origin_of(record: &Record, input: &BTreeMap<(i32, i64), Vec<u8>>) -> Option<Vec<u8>> {
+fn origin_of(record: &Record, input: &ByPlace) -> Option<Vec<u8>> {
     input.get(&place_of(record)).cloned()
 }
 

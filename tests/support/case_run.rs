@@ -299,7 +299,7 @@ impl<'c> Run<'c> {
             }
         };
         match self.subtask.on_event(id(record.partition), &event) {
-            Disposition::Windowed => {
+            Disposition::Windowed | Disposition::Refired => {
                 let start = window_start(event.timestamp.0, self.config);
                 let group = self.groups.entry((start, event.key.to_vec())).or_default();
                 group.records.push((record.partition, record_id));

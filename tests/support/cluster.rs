@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier,
+    TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
@@ -88,6 +91,53 @@ impl Cluster {
         panic!("topic {topic} did not appear");
     }
 
+    /// Gives a topic these settings, and the broker's own in everything else.
+    pub(crate) fn alter(&self, topic: &str, settings: &[(&str, &str)]) {
+        let mut alter = AlterConfig::new(ResourceSpecifier::Topic(topic));
+        for (name, value) in settings {
+            alter = alter.set(name, value);
+        }
+        for result in block_on(self.admin().alter_configs(&[alter], &options())).unwrap() {
+            result.unwrap();
+        }
+    }
+
+    /// Adds partitions to a topic until it has this many.
+    pub(crate) fn grow(&self, topic: &str, partitions: i32) {
+        let more = NewPartitions::new(topic, usize::try_from(partitions).unwrap());
+        for result in block_on(self.admin().create_partitions(&[more], &options())).unwrap() {
+            result.unwrap();
+        }
+        self.wait_for(topic, partitions);
+    }
+
+    /// Deletes the records of a partition that are before an offset.
+    pub(crate) fn delete_before(&self, topic: &str, partition: i32, offset: i64) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, partition, Offset::Offset(offset)).unwrap();
+        let deleted = block_on(self.admin().delete_records(&list, &options())).unwrap();
+        deleted.elements().iter().for_each(|element| element.error().unwrap());
+    }
+
+    /// The topics there are whose names begin with this, and how many partitions they have.
+    pub(crate) fn topics(&self, prefix: &str) -> Vec<(String, usize)> {
+        let consumer: BaseConsumer = self.client().create().unwrap();
+        let metadata = consumer.fetch_metadata(None, TIMEOUT).unwrap();
+        let topics = metadata.topics().iter().filter(|topic| topic.name().starts_with(prefix));
+        let mut topics: Vec<_> =
+            topics.map(|topic| (topic.name().to_owned(), topic.partitions().len())).collect();
+        topics.sort();
+        topics
+    }
+
+    /// Commits an offset for a group that has no member.
+    pub(crate) fn commit(&self, group: &str, topic: &str, partition: i32, offset: i64) {
+        let consumer: BaseConsumer = self.client().set("group.id", group).create().unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, partition, Offset::Offset(offset)).unwrap();
+        consumer.commit(&list, CommitMode::Sync).unwrap();
+    }
+
     /// Writes records in their order and waits until the broker has them.
     pub(crate) fn produce(&self, topic: &str, records: &[Record]) {
         let producer: BaseProducer = self
@@ -105,7 +155,7 @@ impl Cluster {
 
     /// Writes records in a transaction that is committed or aborted.
     pub(crate) fn produce_in_transaction(&self, topic: &str, records: &[Record], commit: bool) {
-        let producer = self.open_transaction("test-producer", topic, records);
+        let producer = self.open_transaction(&format!("writer-of-{topic}"), topic, records);
         if commit {
             producer.commit_transaction(TIMEOUT).unwrap();
         } else {
@@ -146,8 +196,13 @@ impl Cluster {
             .create()
             .unwrap();
         let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).unwrap();
-        let partitions =
-            metadata.topics().first().unwrap().partitions().iter().map(|partition| partition.id());
+        let partitions = metadata
+            .topics()
+            .first()
+            .unwrap()
+            .partitions()
+            .iter()
+            .map(rdkafka::metadata::MetadataPartition::id);
         let mut list = TopicPartitionList::new();
         let mut ends = std::collections::BTreeMap::new();
         for partition in partitions {
@@ -159,10 +214,13 @@ impl Cluster {
         }
         consumer.assign(&list).unwrap();
         let mut records = Vec::new();
+        let mut empty_polls = 0;
         while !ends.is_empty() {
-            if let Some(message) = consumer.poll(Duration::from_millis(100)) {
-                records.push(read_record(&message.unwrap()));
+            match consumer.poll(Duration::from_millis(100)) {
+                Some(message) => records.push(read_record(&message.unwrap())),
+                None => empty_polls += 1,
             }
+            assert!(empty_polls < 300, "{topic} could not be read to its ends {ends:?}");
             for element in consumer.position().unwrap().elements() {
                 let reached = |end: &i64| matches!(element.offset(), Offset::Offset(offset) if offset >= *end);
                 if ends.get(&element.partition()).is_some_and(reached) {
@@ -184,9 +242,16 @@ impl Cluster {
         committed.elements().iter().map(|element| offset(element.offset())).collect()
     }
 
+    /// The offset of the oldest record of a partition.
+    pub(crate) fn beginning(&self, topic: &str, partition: i32) -> i64 {
+        let consumer: BaseConsumer = self.client().create().unwrap();
+        consumer.fetch_watermarks(topic, partition, TIMEOUT).unwrap().0
+    }
+
     /// The end offset of a partition, transaction markers included.
     pub(crate) fn end(&self, topic: &str, partition: i32) -> i64 {
-        let consumer: BaseConsumer = self.client().create().unwrap();
+        let consumer: BaseConsumer =
+            self.client().set("isolation.level", "read_uncommitted").create().unwrap();
         consumer.fetch_watermarks(topic, partition, TIMEOUT).unwrap().1
     }
 }

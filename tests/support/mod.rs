@@ -4,4 +4,5 @@
 
 pub(crate) mod broker;
 pub(crate) mod cluster;
+pub(crate) mod job;
 pub(crate) mod process;

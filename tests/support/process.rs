@@ -88,18 +88,20 @@ impl Tidegate {
         panic!("not in time: {what}\n{}", self.log());
     }
 
+    fn address(&mut self) -> String {
+        if let Some(address) = &self.address {
+            return address.clone();
+        }
+        let line: serde_json::Value =
+            serde_json::from_str(&self.wait_for_line("\"listening\"")).unwrap();
+        let address = line["address"].as_str().unwrap().to_owned();
+        self.address = Some(address.clone());
+        address
+    }
+
     /// The status code and body of a GET.
     pub(crate) fn get(&mut self, path: &str) -> (u16, String) {
-        let address = match &self.address {
-            Some(address) => address.clone(),
-            None => {
-                let line: serde_json::Value =
-                    serde_json::from_str(&self.wait_for_line("\"listening\"")).unwrap();
-                let address = line["address"].as_str().unwrap().to_owned();
-                self.address = Some(address.clone());
-                address
-            }
-        };
+        let address = self.address();
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
@@ -170,5 +172,5 @@ impl Drop for Tidegate {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(50);

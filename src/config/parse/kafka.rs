@@ -145,15 +145,18 @@ fn check_group_protocol(kafka: &Kafka, report: &mut Report<'_>) {
     }
 }
 
-const DECIDED_BY_BROKER: [&str; 3] =
-    ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"];
+const DECIDED_BY_BROKER: [&str; 2] = ["session.timeout.ms", "heartbeat.interval.ms"];
 
 /// Properties on which the guarantees depend, and what there is instead.
-const REFUSED: [(&str, &str); 20] = [
+const REFUSED: [(&str, &str); 21] = [
     ("bootstrap.servers", "write kafka.bootstrap_servers"),
     ("metadata.broker.list", "write kafka.bootstrap_servers"),
     ("group.id", "write kafka.group_id"),
     ("group.instance.id", "static membership comes in a later version"),
+    (
+        "partition.assignment.strategy",
+        "partitions are given up one by one after a commit, so it is cooperative-sticky",
+    ),
     ("auto.offset.reset", "write source.start and source.on_missing"),
     ("enable.auto.commit", COMMITS),
     ("auto.commit.enable", COMMITS),

@@ -23,20 +23,30 @@ impl ExactSum {
 
     /// The sum with an integer added, rounded to nearest, ties to even; not finite if it is out of range.
     #[expect(clippy::cast_precision_loss, reason = "each piece has at most 48 bits")]
+    #[expect(clippy::float_cmp, reason = "the question is whether a product was exact")]
     pub(super) fn plus_integer(&self, integer: i128) -> f64 {
-        let mut ordinary = self.ordinary.clone();
+        let mut total = self.ordinary.clone();
         let magnitude = integer.unsigned_abs();
         for shift in [0, 48, 96] {
             let piece = ((magnitude >> shift) & 0xFFFF_FFFF_FFFF) as f64 * 2f64.powi(shift);
-            ordinary.add(if integer < 0 { -piece } else { piece });
+            total.add(if integer < 0 { -piece } else { piece });
         }
-        let ordinary = ordinary.rounded();
-        if self.huge.rounded() == 0.0 {
-            return ordinary;
+        if self.huge.rounded().abs() < SCALED_HALF_OF_THE_RANGE {
+            for part in &self.huge.parts {
+                total.add(part / SCALE);
+            }
+            return total.rounded();
         }
-        let mut total = self.huge.clone();
-        total.add(ordinary * SCALE);
-        total.rounded() / SCALE
+        let mut scaled = self.huge.clone();
+        for part in total.parts.iter().rev() {
+            if part * SCALE / SCALE != *part {
+                // Too small for the scale: of this and all below it only the sign can matter, where there is a tie.
+                scaled.add(f64::from_bits(1).copysign(*part));
+                break;
+            }
+            scaled.add(part * SCALE);
+        }
+        scaled.rounded() / SCALE
     }
 }
 
@@ -45,6 +55,9 @@ const HUGE: f64 = f64::from_bits((960 + 1023) << 52);
 
 /// 2^-128.
 const SCALE: f64 = f64::from_bits((1023 - 128) << 52);
+
+/// 2^1022 x [`SCALE`]: below it the huge values fit beside the ordinary ones.
+const SCALED_HALF_OF_THE_RANGE: f64 = f64::from_bits((1022 - 128 + 1023) << 52);
 
 /// A sum as a list of parts that do not overlap, least first; seldom more than four.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -154,5 +167,15 @@ mod tests {
         }
         assert_eq!(sum(&[f64::MAX, 0.1, -f64::MAX]).to_bits(), 0.1f64.to_bits());
         assert_eq!(sum(&[1e300, 1e284, 1e300, -1e300]).to_bits(), (1e300f64 + 1e284).to_bits());
+    }
+
+    #[test]
+    fn huge_values_and_small_ones_are_rounded_together() {
+        let power = |exponent: u64| f64::from_bits((exponent + 1023) << 52);
+        for exponent in [960, 995, 1023] {
+            // Just above the middle between two floats.
+            let values = [power(exponent), power(exponent - 53), f64::from_bits(1)];
+            assert!(sum(&values) > power(exponent), "2^{exponent}");
+        }
     }
 }

@@ -214,4 +214,5 @@ impl Adaptive {
     }
 }
 
-const SNAPSHOT_VERSION: u8 = 1;
+/// No other generator's snapshot begins with this.
+const SNAPSHOT_VERSION: u8 = 2;

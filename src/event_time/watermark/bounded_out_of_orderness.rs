@@ -56,6 +56,9 @@ impl WatermarkGenerator for BoundedOutOfOrderness {
     }
 
     fn restore(&mut self, bytes: &[u8]) -> bool {
+        if bytes.is_empty() {
+            return true;
+        }
         let restored =
             snapshot::Reader::new(bytes, SNAPSHOT_VERSION).and_then(|mut reader| reader.i64());
         if let Some(max_timestamp) = restored {
@@ -65,4 +68,5 @@ impl WatermarkGenerator for BoundedOutOfOrderness {
     }
 }
 
+/// No other generator's snapshot begins with this.
 const SNAPSHOT_VERSION: u8 = 1;

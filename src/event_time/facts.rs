@@ -1,0 +1,162 @@
+//! What a subtask gives: where records went, what fired, what can be seen of it, what moves with a partition.
+
+use std::time::Duration;
+
+use super::aggregate::Accumulator;
+use super::multiplexer::WatermarkStatus;
+use super::shard::{Shard, ShardId};
+use super::time::{EventTime, PartitionId, Watermark};
+use super::window::TimeWindow;
+use super::window_operator::Timing;
+
+/// Where a record went. Nothing else happens to a record: it is in a window, late, or refused.
+///
+/// ```
+/// use tidegate::event_time::Disposition;
+///
+/// assert_ne!(Disposition::Windowed, Disposition::NotAssigned);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// It was added to its window.
+    Windowed,
+    /// It was added to its window, which had fired or was due: a late pane follows.
+    Refired,
+    /// Its window is past the allowed lateness.
+    Late(Lateness),
+    /// Its window would leave the range of time; it moved nothing.
+    TimestampOutOfRange,
+    /// Its partition is not assigned here (any more); it moved nothing.
+    NotAssigned,
+}
+
+impl Disposition {
+    /// Whether the record is in its window.
+    pub fn is_windowed(self) -> bool {
+        matches!(self, Self::Windowed | Self::Refired)
+    }
+}
+
+/// How a record was found to be late.
+///
+/// ```
+/// use tidegate::event_time::LateCause;
+///
+/// assert_eq!(LateCause::AfterIdle.name(), "after_idle");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lateness {
+    /// The window it belonged to.
+    pub window: TimeWindow,
+    /// The clock it was judged by.
+    pub watermark: Watermark,
+    /// Which setting to look at.
+    pub cause: LateCause,
+}
+
+/// Which setting made a record late. Exact, since the clock cannot pass an active partition's own watermark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LateCause {
+    /// The partition's own watermark had passed the window: the bound is too small.
+    OutOfOrder,
+    /// It had not; the others went on while this one was idle: the timeout is too short, or it was really away.
+    AfterIdle,
+    /// It had not; the others had gone on before this one came in.
+    Joined,
+}
+
+impl LateCause {
+    /// All causes, for counters that exist before anything happened.
+    pub const ALL: [Self; 3] = [Self::OutOfOrder, Self::AfterIdle, Self::Joined];
+
+    /// The word used in headers and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OutOfOrder => "out_of_order",
+            Self::AfterIdle => "after_idle",
+            Self::Joined => "joined",
+        }
+    }
+}
+
+/// A fact that the subtask gives, in the order in which it came about.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// A window fired for a key.
+    Fired(Pane<'a>),
+    /// The subtask watermark rose; the panes it fired follow.
+    WatermarkAdvanced(Watermark),
+    /// A partition fell idle or came back.
+    StatusChanged(PartitionId, WatermarkStatus),
+}
+
+/// The contents of a window for one key at a firing.
+#[derive(Debug)]
+pub struct Pane<'a> {
+    /// The window.
+    pub window: TimeWindow,
+    /// The key, as the event gave it.
+    pub key: &'a [u8],
+    /// The aggregates, in their configured order.
+    pub aggregates: &'a [Accumulator],
+    /// Why it fired.
+    pub timing: Timing,
+    /// How many panes of this window and key came before.
+    pub index: u32,
+    /// The shard's clock at the firing.
+    pub watermark: Watermark,
+    /// The shard, and so the partition whose records are in it.
+    pub shard: ShardId,
+}
+
+/// What a partition brings along from where it was before.
+///
+/// ```
+/// use tidegate::event_time::{EventTime, PartitionState, Watermark};
+///
+/// let state = PartitionState { watermark: Watermark(EventTime(5)), ..PartitionState::default() };
+/// assert!(state.shard.is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct PartitionState {
+    /// Its own watermark.
+    pub watermark: Watermark,
+    /// The snapshot of its generator.
+    pub generator: Vec<u8>,
+    /// The greatest event time accepted so far.
+    pub max_event_time: Option<EventTime>,
+    /// Its shard, where it has one of its own.
+    pub shard: Option<Shard>,
+}
+
+impl Default for PartitionState {
+    fn default() -> Self {
+        Self {
+            watermark: Watermark::NONE,
+            generator: Vec::new(),
+            max_event_time: None,
+            shard: None,
+        }
+    }
+}
+
+/// What can be seen of a partition from outside.
+#[derive(Clone, Debug)]
+pub struct PartitionView {
+    /// Which one.
+    pub id: PartitionId,
+    /// Its own watermark.
+    pub watermark: Option<EventTime>,
+    /// The greatest event time accepted.
+    pub max_event_time: Option<EventTime>,
+    /// Whether it takes part in the minimum.
+    pub status: WatermarkStatus,
+    /// The out-of-orderness bound in force.
+    pub bound: Option<Duration>,
+    /// The generator's own numbers.
+    pub gauges: Vec<(&'static str, f64)>,
+    /// How much silence is left until it is idle; `None` without a timeout.
+    pub idle_in: Option<Duration>,
+    /// Whether its idle clock stands still.
+    pub idle_clock_held: bool,
+}

@@ -1,0 +1,139 @@
+//! The program as people start it, without a broker of their own: `demo`, `check`, `config`, `generate`.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::process::{Command, Output};
+
+/// All that must be given.
+const SETTINGS: [&str; 12] = [
+    "kafka.group_id=g",
+    "kafka.instance_id=i",
+    "source[0].topic=in",
+    "source[0].timestamp.field=ts",
+    "source[0].watermark.max_out_of_orderness=2s",
+    "window.size=1m",
+    "key.from=message",
+    "aggregate[0].name=n",
+    "aggregate[0].function=count",
+    "results.topic=out",
+    "late.topic=late",
+    "dead_letter.topic=dead",
+];
+
+fn tidegate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).env_clear().output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_demo_shows_the_main_job_and_ends_by_itself() {
+    let output = tidegate(&["demo", "--plain", "--for", "30s"]);
+    let lines = text(&output.stdout);
+    assert!(output.status.success(), "{lines}\n{}", text(&output.stderr));
+    for expected in [
+        "does not isolate transactions and keeps nothing",
+        " fired: ",
+        "late updates",
+        "held back by orders/",
+        "orders/5 is idle",
+        "orders/5 is active",
+        "dead letters",
+    ] {
+        assert!(lines.contains(expected), "no {expected:?} in:\n{lines}");
+    }
+    // Everything that is promised did happen.
+    let last = lines.lines().last().unwrap();
+    for count in ["late", "dead letters", "tombstones"] {
+        assert!(!last.contains(&format!(" 0 {count}")), "{last}");
+    }
+}
+
+#[test]
+fn a_wrong_configuration_is_told_all_at_once_and_ends_with_78() {
+    let output = tidegate(&["check", "--set", "window.size=90", "--set", "topics.partition=3"]);
+    let faults = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{faults}");
+    for expected in ["window.size", "topics.partition", "kafka.group_id", "results.topic"] {
+        assert!(faults.contains(expected), "no {expected:?} in:\n{faults}");
+    }
+    // Nothing is connected to: `run` ends in the same way.
+    let run = tidegate(&["run", "--set", "window.size=90"]);
+    assert_eq!(run.status.code(), Some(78));
+}
+
+#[test]
+fn a_property_that_the_client_does_not_know_is_a_fault() {
+    let mut arguments = vec!["check"];
+    let wrong =
+        ["kafka.properties.\"sasl.pasword\"=x", "kafka.producer.properties.\"linger.ms\"=soon"];
+    arguments.extend(SETTINGS.iter().chain(&wrong).flat_map(|setting| ["--set", setting]));
+    let output = tidegate(&arguments);
+    let faults = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{faults}");
+    assert!(faults.contains("sasl.pasword") && faults.contains("linger.ms"), "{faults}");
+}
+
+#[test]
+fn the_reference_is_printed_whole() {
+    let output = tidegate(&["config", "--default"]);
+    assert!(output.status.success());
+    assert_eq!(text(&output.stdout).trim_end(), include_str!("../config/default.toml").trim_end());
+}
+
+#[test]
+fn the_configuration_in_effect_hides_secrets() {
+    let mut arguments = vec!["config"];
+    let secret = ["kafka.properties.\"sasl.password\"=hunter2"];
+    arguments.extend(SETTINGS.iter().chain(&secret).flat_map(|setting| ["--set", setting]));
+    let output = tidegate(&arguments);
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(shown.contains("sasl.password") && !shown.contains("hunter2"), "{shown}");
+    assert!(shown.contains("size = \"1m\""), "{shown}");
+}
+
+#[test]
+fn generating_for_a_broker_that_is_away_says_so() {
+    let output = tidegate(&["generate", "--bootstrap", "127.0.0.1:1", "--topic", "orders"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("no broker answers at 127.0.0.1:1"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn help_teaches() {
+    for command in ["run", "check", "config", "demo", "generate"] {
+        let output = tidegate(&[command, "--help"]);
+        assert!(output.status.success() && output.stdout.len() > 200, "{command}");
+    }
+}
+
+#[test]
+fn the_configurations_in_the_readme_are_good() {
+    let readme = include_str!("../README.md");
+    let blocks: Vec<&str> =
+        readme.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!blocks.is_empty());
+    let folder = std::env::temp_dir().join(format!("tidegate-readme-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("example.toml");
+    for block in blocks.into_iter().chain([include_str!("../config/flights.toml")]) {
+        std::fs::write(&file, block).unwrap();
+        let output = tidegate(&[
+            "check",
+            "--config",
+            file.to_str().unwrap(),
+            "--set",
+            "kafka.instance_id=i",
+        ]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("0 warnings"), "{}", text(&output.stdout));
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
