@@ -214,11 +214,13 @@ fn check_tallies(state: &State, committed: &[&Sent], view: &View) {
     let mut dead: BTreeMap<&str, u64> = BTreeMap::new();
     let mut panes: BTreeMap<&str, u64> = BTreeMap::new();
     let (mut records, mut tombstones, mut late, mut undeliverable) = (0, 0, 0, 0);
+    let mut refired = 0;
     for tally in &state.tallies {
         for partition in tally.partitions.values() {
             records += partition.records;
             tombstones += partition.tombstones;
             late += partition.late.iter().sum::<u64>();
+            refired += partition.refired;
             assert_eq!(partition.ignored, 0);
         }
         for ((_, reason), count) in &tally.dead_letters {
@@ -233,6 +235,8 @@ fn check_tallies(state: &State, committed: &[&Sent], view: &View) {
     let gone = committed.iter().filter(|sent| sent.fate == Fate::Tombstone).count();
     assert_eq!(tombstones, gone as u64, "tombstones");
     assert_eq!(late, view.late.len() as u64, "late records");
+    let late_panes = view.panes.iter().filter(|pane| pane.timing == "late").count();
+    assert_eq!(refired, late_panes as u64, "records that fired a pane again");
     let too_large = view.panes.iter().filter(|pane| pane.place.is_none()).count() as u64;
     assert_eq!(undeliverable, too_large, "undeliverable");
     assert_eq!(dead.remove("result_too_large").unwrap_or(0), too_large, "dead results");

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate::config::KeyFrom;
-use tidegate::pipeline::{Message, OutputTopic};
+use tidegate::insight::Tally;
+use tidegate::pipeline::{Message, OutputTopic, Polled};
 
 use crate::memory::{Input, Slot, WALL};
 use crate::view::header;
-use crate::world::{World, headers, payload, record, slot};
+use crate::world::{World, headers, id, payload, record, slot};
 
 /// The beginning of a window.
 const T: i64 = WALL - WALL % 10_000 - 1_000_000;
@@ -186,6 +187,20 @@ fn a_dead_letter_is_as_it_came_and_says_why() {
     assert_eq!((&*values["tidegate.partition"], &*values["tidegate.offset"]), ("1", "0"));
     assert_eq!(values["tidegate.timestamp"], (WALL + 86_400_000).to_string());
     assert!(!values["tidegate.detail"].is_empty());
+}
+
+#[test]
+fn records_that_were_deleted_unread_are_counted() {
+    let world = World::new([vec![record(0, T, "a")]]);
+    world.broker.with(|state| {
+        let missing = Polled::Missing(vec![(id(0), 7)]);
+        state.rebalances.push_back((Duration::from_millis(300), missing));
+    });
+    world.run_until(Duration::from_secs(3)).unwrap();
+    let counted =
+        |tally: &Tally| tally.partitions.values().map(|partition| partition.missing).sum::<u64>();
+    let missing: u64 = world.broker.with(|state| state.tallies.iter().map(counted).sum::<u64>());
+    assert_eq!(missing, 7);
 }
 
 #[test]
