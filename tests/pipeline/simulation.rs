@@ -88,8 +88,9 @@ fn run(plan: &Plan, with_faults: bool) -> (Seen, Broker) {
         plan.until,
     )
     .run();
-    assert!(outcome.is_ok(), "{outcome:?}");
     let state = broker.0.borrow();
+    // A stop that could not wait for the brokers may say so.
+    assert!(outcome.is_ok() || state.failed_at_the_end, "{outcome:?}");
     let seen = (oracle::check(plan, &state), state.offsets.clone());
     drop(state);
     (seen, broker)
