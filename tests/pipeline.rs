@@ -13,6 +13,8 @@ mod memory;
 mod oracle;
 #[path = "pipeline/plan.rs"]
 mod plan;
+#[path = "pipeline/rebalances.rs"]
+mod rebalances;
 #[path = "pipeline/records.rs"]
 mod records;
 #[path = "support/settings.rs"]

@@ -113,7 +113,7 @@ fn a_large_firing_goes_on_when_the_group_refuses_its_first_part() {
 fn a_stop_ends_a_large_firing_whose_commit_fails() {
     let world =
         large_firing(50_010).failing(|call, _| (call == Call::Commit).then_some(Fault::Retry));
-    world.run_until(ms(3_000)).unwrap();
+    world.stop_without_commit(ms(3_000));
     assert_eq!(world.commit_times(), []);
 }
 
@@ -122,7 +122,7 @@ fn a_stop_while_a_commit_fails_ends_without_it() {
     for fault in [Fault::Retry, Fault::Abort] {
         let world = World::new([vec![broken(0)]])
             .failing(move |call, _| (call == Call::Commit).then_some(fault));
-        world.run_until(ms(30_000)).unwrap();
+        world.stop_without_commit(ms(30_000));
         assert_eq!(world.commit_times(), [], "{fault:?}");
         assert_eq!(world.topic(OutputTopic::DeadLetter), []);
         let now = world.broker.with(|state| state.clock);
@@ -148,7 +148,7 @@ fn what_could_not_be_sent_before_a_stop_is_not_passed_by_a_commit_after_it() {
         Call::Send(_) if now < ms(1_600) => Some(Fault::Retry),
         _ => None,
     });
-    world.run_until(ms(700)).unwrap();
+    world.stop_without_commit(ms(700));
     assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 0);
     assert_eq!(world.committed_offset(0), None);
 }

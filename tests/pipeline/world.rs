@@ -46,6 +46,14 @@ impl World {
         self.run(RunUntil::Stopped)
     }
 
+    /// The same where the brokers do not take the last commit: it may be called an error, not more.
+    pub(crate) fn stop_without_commit(&self, stop: Duration) {
+        let outcome = self.run_until(stop);
+        let broken = matches!(outcome, Err(PipelineError::Sink(_) | PipelineError::Source(_)));
+        assert!(!broken, "{outcome:?}");
+        self.broker.with(|state| assert!(state.closed && state.clock >= stop));
+    }
+
     fn run(&self, until: RunUntil) -> Result<(), PipelineError> {
         let broker = &self.broker;
         let watch = broker.with(|state| state.watch.clone());
