@@ -55,6 +55,12 @@ pub struct Lateness {
 }
 
 /// Which setting made a record late. Exact, since the clock cannot pass an active partition's own watermark.
+///
+/// ```
+/// use tidegate::event_time::LateCause;
+///
+/// assert_eq!(LateCause::ALL.map(LateCause::name), ["out_of_order", "after_idle", "joined"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LateCause {
     /// The partition's own watermark had passed the window: the bound is too small.
@@ -80,6 +86,13 @@ impl LateCause {
 }
 
 /// A fact that the subtask gives, in the order in which it came about.
+///
+/// ```
+/// use tidegate::event_time::{EventTime, Output, Watermark};
+///
+/// let output = Output::WatermarkAdvanced(Watermark(EventTime(999)));
+/// assert!(matches!(output, Output::WatermarkAdvanced(watermark) if watermark.time() == Some(EventTime(999))));
+/// ```
 #[derive(Debug)]
 pub enum Output<'a> {
     /// A window fired for a key.
@@ -91,6 +104,24 @@ pub enum Output<'a> {
 }
 
 /// The contents of a window for one key at a firing.
+///
+/// ```
+/// use tidegate::event_time::{
+///     AggregateFunction, EventTime, Pane, ShardId, TimeWindow, Timing, Watermark,
+/// };
+///
+/// let window = TimeWindow { start: EventTime(0), end: EventTime(10_000) };
+/// let pane = Pane {
+///     window,
+///     key: b"EWR",
+///     aggregates: &[AggregateFunction::Count.accumulator()],
+///     timing: Timing::OnTime,
+///     index: 0,
+///     watermark: Watermark(EventTime(9_999)),
+///     shard: ShardId::All,
+/// };
+/// assert!(pane.window.is_due(pane.watermark));
+/// ```
 #[derive(Debug)]
 pub struct Pane<'a> {
     /// The window.
@@ -141,6 +172,16 @@ impl Default for PartitionState {
 }
 
 /// What can be seen of a partition from outside.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::event_time::{EventTime, PartitionView};
+///
+/// /// How far the partition's watermark is behind the wall clock.
+/// fn lag(view: &PartitionView, wall: EventTime) -> Option<Duration> {
+///     Some(view.watermark?.behind(wall))
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PartitionView {
     /// Which one.

@@ -3,6 +3,14 @@
 use super::time::{EventTime, Watermark};
 
 /// Whether a channel takes part in the minimum (Flink: `WatermarkStatus`).
+///
+/// ```
+/// use tidegate::event_time::{WatermarkOutput, WatermarkStatus};
+///
+/// let mut output = WatermarkOutput::default();
+/// output.mark_idle();
+/// assert_eq!(output.status(), Some(WatermarkStatus::Idle));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatermarkStatus {
     /// The channel holds the others back to its own watermark.

@@ -48,6 +48,17 @@ impl ShardId {
 ///
 /// A shard's clock is the greatest multiplexer candidate since the shard came here, and never below the clock that it
 /// brought along. As long as that equals the subtask watermark the shard follows it and costs nothing when it rises.
+///
+/// ```
+/// use tidegate::event_time::{PartitionState, Shard};
+///
+/// /// What a partition takes along besides its own watermark.
+/// fn luggage(state: &PartitionState) -> Option<&Shard> {
+///     state.shard.as_ref()
+/// }
+///
+/// assert!(luggage(&PartitionState::default()).is_none());
+/// ```
 #[derive(Clone, Debug)]
 pub struct Shard {
     pub(crate) id: ShardId,

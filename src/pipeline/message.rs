@@ -1,9 +1,10 @@
 //! The records that go out: what they carry, and what their topics take.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::Value as Json;
+use serde_json::value::RawValue;
 
 use super::edge::InputRecord;
 use crate::codec::{Encoded, Reason, Refusal};
@@ -205,12 +206,7 @@ impl Message {
         let (size, limit) = (self.size(), limits.max_message_bytes);
         let detail =
             format!("the result has {size} bytes, its topic takes {limit} (max.message.bytes)");
-        let mut payload: Json = self
-            .payload
-            .as_deref()
-            .and_then(|payload| serde_json::from_slice(payload).ok())
-            .unwrap_or(Json::Null);
-        shorten_texts(&mut payload);
+        let payload = self.payload.as_deref().and_then(|payload| shorten_texts(payload).ok());
         let mut headers = self.headers.clone();
         headers.extend([
             text_header("tidegate.reason", &Reason::ResultTooLarge.name()),
@@ -220,7 +216,7 @@ impl Message {
             to: OutputTopic::DeadLetter,
             partition: None,
             key: None,
-            payload: serde_json::to_vec(&payload).ok(),
+            payload,
             headers,
             brought: 0,
             // That of the window was made to fit the results topic, and this is another one.
@@ -229,18 +225,18 @@ impl Message {
     }
 }
 
-fn shorten_texts(json: &mut Json) {
+/// The same object with its long texts cut; everything else, numbers of any length above all, stays as it is.
+fn shorten_texts(payload: &[u8]) -> serde_json::Result<Vec<u8>> {
     const MOST: usize = 200;
-    match json {
-        Json::String(text) => {
-            if let Some((end, _)) = text.char_indices().nth(MOST) {
-                *text = format!("{}… ({} bytes)", text.get(..end).unwrap_or(""), text.len());
-            }
+    let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(payload)?;
+    for value in members.values_mut() {
+        let Ok(text) = serde_json::from_str::<String>(value.get()) else { continue };
+        if let Some((end, _)) = text.char_indices().nth(MOST) {
+            let cut = format!("{}… ({} bytes)", text.get(..end).unwrap_or(""), text.len());
+            *value = serde_json::value::to_raw_value(&cut)?;
         }
-        Json::Array(values) => values.iter_mut().for_each(shorten_texts),
-        Json::Object(members) => members.values_mut().for_each(shorten_texts),
-        Json::Null | Json::Bool(_) | Json::Number(_) => {}
     }
+    serde_json::to_vec(&members)
 }
 
 /// A shard's partition as headers and progress records write it.

@@ -1,0 +1,84 @@
+//! What becomes of partitions that come and go.
+
+use tidegate::insight::Tally;
+use tidegate::pipeline::{OutputTopic, PipelineError, Polled};
+
+use crate::memory::{Call, Fault, Slot, WALL};
+use crate::world::{World, id, ms, record};
+
+/// The beginning of a window.
+const T: i64 = WALL - WALL % 10_000 - 1_000_000;
+
+/// A slot that becomes a dead letter.
+fn broken(at: u64) -> Slot {
+    record(at, T, "a\"")
+}
+
+fn records_counted(world: &World) -> u64 {
+    let of = |tally: &Tally| tally.partitions.values().map(|of| of.records).sum::<u64>();
+    world.broker.with(|state| state.tallies.iter().map(of).sum())
+}
+
+#[test]
+fn what_was_read_is_committed_before_a_partition_is_given_up() {
+    let world = World::new([vec![broken(0)], vec![broken(0)]]);
+    world.broker.with(|state| {
+        state.rebalances.push_back((ms(100), Polled::Revoking(vec![id(1)])));
+    });
+    world.run_until(ms(5_000)).unwrap();
+    assert_eq!(world.commit_times(), [(100, 2)]);
+    assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(1), Some(1)));
+}
+
+#[test]
+fn partitions_whose_reading_cannot_be_committed_are_not_given_up() {
+    let world = World::new([vec![broken(0)], vec![broken(0)]])
+        .failing(|call, _| (call == Call::Commit).then_some(Fault::NotAMember));
+    world.broker.with(|state| {
+        state.rebalances.push_back((ms(100), Polled::Revoking(vec![id(1)])));
+    });
+    let error = world.run_until(ms(5_000)).unwrap_err();
+    assert!(matches!(error, PipelineError::NotCommitted), "{error}");
+    assert_eq!(world.topic(OutputTopic::DeadLetter), []);
+}
+
+#[test]
+fn what_was_read_of_lost_partitions_is_read_again_and_counted_once() {
+    let world = World::new([vec![broken(0), broken(300)], vec![broken(0)]]);
+    world.broker.with(|state| {
+        state.rebalances.push_back((ms(500), Polled::Lost(vec![id(0), id(1)])));
+        state.rebalances.push_back((ms(2_500), Polled::Assigned(vec![id(0), id(1)])));
+    });
+    world.run_until(ms(6_000)).unwrap();
+    assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 3);
+    assert_eq!(records_counted(&world), 3);
+    assert!(world.commit_times().iter().all(|(at, _)| *at >= 2_500), "not while they were lost");
+    assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(2), Some(1)));
+}
+
+#[test]
+fn lost_partitions_that_do_not_come_back_leave_nothing() {
+    let world = World::new([vec![broken(0)], vec![]]);
+    world.broker.with(|state| {
+        state.rebalances.push_back((ms(500), Polled::Lost(vec![id(0), id(1)])));
+    });
+    world.stop_without_commit(ms(6_000));
+    assert_eq!(world.topic(OutputTopic::DeadLetter), []);
+    assert_eq!(world.commit_times(), []);
+}
+
+#[test]
+fn partitions_that_come_one_by_one_are_all_read() {
+    let world = World::new([vec![broken(0)], vec![broken(0)]]);
+    world.broker.with(|state| {
+        state.rebalances = [
+            (ms(0), Polled::Assigned(vec![])),
+            (ms(100), Polled::Assigned(vec![id(0)])),
+            (ms(1_200), Polled::Assigned(vec![id(1)])),
+        ]
+        .into();
+    });
+    world.run_until(ms(5_000)).unwrap();
+    assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 2);
+    assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(1), Some(1)));
+}
