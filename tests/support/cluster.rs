@@ -87,13 +87,6 @@ impl Cluster {
         self.wait_for(topic, partitions);
     }
 
-    /// Deletes a topic.
-    pub(crate) fn delete(&self, topic: &str) {
-        for result in block_on(self.admin().delete_topics(&[topic], &options())).unwrap() {
-            result.unwrap();
-        }
-    }
-
     /// Waits until the broker tells of the topic with this many partitions.
     fn wait_for(&self, topic: &str, partitions: i32) {
         let consumer: BaseConsumer = self.client().create().unwrap();
