@@ -140,9 +140,9 @@ impl Tidegate {
 
     /// Sends a signal, by the process's own id.
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("kill")
-            .arg(format!("-{name}"))
-            .arg(self.child.id().to_string())
+        // The shell's own `kill`: a bare system has no program of that name.
+        let status = Command::new("sh")
+            .args(["-c", &format!("kill -{name} {}", self.child.id())])
             .status()
             .unwrap();
         assert!(status.success());
