@@ -174,25 +174,14 @@ fn the_layers_look_inwards_only() {
 /// The longest file, without its tests.
 const MOST_LINES: usize = 500;
 
-/// Files that are still longer, and the most they may grow to; taken off the list as they shrink.
-const STILL_LONGER: [(&str, usize); 3] =
-    [("src/event_time/subtask.rs", 620), ("src/kafka/sink.rs", 550), ("src/pipeline/mod.rs", 650)];
-
 #[test]
 fn no_file_is_too_long() {
     let mut places = Vec::new();
     for file in files(&["src"]) {
         let own = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap();
         let lines = own.lines().count();
-        let most = STILL_LONGER
-            .iter()
-            .find(|(name, _)| *name == file.name)
-            .map_or(MOST_LINES, |(_, n)| *n);
-        if lines > most {
-            places.push(format!("{}: {lines} lines, {most} are enough", file.name));
-        }
-        if most > MOST_LINES && lines <= MOST_LINES {
-            places.push(format!("{}: take it off the list of longer files", file.name));
+        if lines > MOST_LINES {
+            places.push(format!("{}: {lines} lines, {MOST_LINES} are enough", file.name));
         }
     }
     none("too long", &places);

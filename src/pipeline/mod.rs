@@ -4,6 +4,8 @@
 //! and how to end. What happens to a record is in `engine`, the ways in and out are behind [`Source`] and
 //! [`TransactionalSink`].
 
+mod assignment;
+mod commit;
 mod edge;
 mod engine;
 mod message;
@@ -23,7 +25,6 @@ pub(crate) use outbox::Outbox;
 use crate::config::{Config, KeyFrom};
 use crate::event_time::{MonotonicTime, Now, PartitionId};
 use crate::insight::{Phase, Watch};
-use crate::recovery::Recovered;
 
 /// Why the service ended other than as asked.
 #[derive(Debug, thiserror::Error)]
@@ -292,176 +293,6 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         Ok(())
     }
 
-    fn assigned(&mut self, partitions: &[PartitionId]) -> Result<(), PipelineError> {
-        self.not_before = None;
-        if let Some(lost) = self.lost.take() {
-            if self.came_back(&lost, partitions)? {
-                self.observer.assigned(partitions);
-                tracing::info!(
-                    partitions = partitions.len(),
-                    "the partitions have come back as they were; going on where their reading had come to"
-                );
-                return Ok(());
-            }
-            let lost: Vec<_> = lost.into_keys().collect();
-            self.engine.discard();
-            self.forget(&lost);
-            self.needs_them_all(&lost)?;
-        }
-        let started = loop {
-            match self.source.start(partitions) {
-                Ok(started) => break started,
-                Err(SourceError::Fatal(cause)) => return Err(PipelineError::Source(cause)),
-                Err(SourceError::Retry(_)) if self.time.stopping() => return Ok(()),
-                Err(SourceError::Retry(cause)) => self.blocked(&cause, RETRY_AFTER),
-            }
-        };
-        self.sequence = self.sequence.max(started.sequence + 1);
-        self.count_missing(&started.missing);
-        for id in partitions {
-            self.engine.subtask.assign(*id, None);
-            self.engine.subtask.hold_idle_clock(*id, true);
-        }
-        self.observer.assigned(partitions);
-        self.joined = true;
-        self.commit_anyway = !partitions.is_empty();
-        tracing::info!(partitions = partitions.len(), "partitions assigned");
-        if self.until == RunUntil::End && self.ends.is_none() {
-            self.find_ends(partitions)?;
-        }
-        Ok(())
-    }
-
-    fn count_missing(&mut self, records: &[(PartitionId, u64)]) {
-        for (id, missing) in records {
-            self.engine.tally.partition(*id).missing += missing;
-        }
-    }
-
-    fn find_ends(&mut self, assigned: &[PartitionId]) -> Result<(), PipelineError> {
-        let ends = loop {
-            match self.source.ends() {
-                Ok(ends) => break ends,
-                Err(SourceError::Fatal(cause)) => return Err(PipelineError::Source(cause)),
-                Err(SourceError::Retry(_)) if self.time.stopping() => return Ok(()),
-                Err(SourceError::Retry(cause)) => self.blocked(&cause, RETRY_AFTER),
-            }
-        };
-        let missing = ends.keys().filter(|id| !assigned.contains(id)).count();
-        if missing > 0 {
-            return Err(PipelineError::NotAllPartitions { missing, all: ends.len() });
-        }
-        self.ends = Some(ends);
-        Ok(())
-    }
-
-    /// Whether these are the partitions that were lost, and nobody has committed anything of them meanwhile: all that
-    /// was read and made of them then holds as if they had never been away.
-    fn came_back(
-        &mut self,
-        lost: &BTreeMap<PartitionId, i64>,
-        partitions: &[PartitionId],
-    ) -> Result<bool, PipelineError> {
-        let same =
-            partitions.len() == lost.len() && partitions.iter().all(|id| lost.contains_key(id));
-        if !same {
-            return Ok(false);
-        }
-        loop {
-            match self.source.resume(lost, &self.committed, self.sequence - 1) {
-                Ok(resumed) => return Ok(resumed),
-                Err(SourceError::Fatal(cause)) => return Err(PipelineError::Source(cause)),
-                Err(SourceError::Retry(_)) if self.time.stopping() => return Ok(false),
-                Err(SourceError::Retry(cause)) => self.blocked(&cause, RETRY_AFTER),
-            }
-        }
-    }
-
-    fn revoking(&mut self, partitions: &[PartitionId]) -> Result<(), PipelineError> {
-        self.not_before = None;
-        if !self.commit()? {
-            if !self.time.stopping() {
-                return Err(PipelineError::NotCommitted);
-            }
-            // What is left of the outbox must not be committed without the offsets of these.
-            self.given_up = true;
-        }
-        if let Err(error) = self.source.release(partitions) {
-            tracing::warn!(%error, "giving partitions up failed");
-        }
-        self.forget(partitions);
-        self.observer.revoked(partitions);
-        self.needs_them_all(partitions)
-    }
-
-    /// Partitions that may be somebody else's by now. What was sent for others since the last commit cannot be told
-    /// apart from what was sent for them, so this can go on only where everything was lost. It is put aside until the
-    /// group says whose they are.
-    fn lost(&mut self, partitions: &[PartitionId]) -> Result<(), PipelineError> {
-        self.not_before = None;
-        let kept =
-            self.engine.subtask.partitions().filter(|view| !partitions.contains(&view.id)).count();
-        if kept > 0 && !self.engine.outbox.is_empty() {
-            return Err(PipelineError::NotCommitted);
-        }
-        let progress = self.source.progress(self.time.now().monotonic);
-        let lost = SinkError::Abort("the partitions were lost".to_owned());
-        let undone = self.recover_by(lost, Engine::undo)?;
-        if let Err(error) = self.source.release(partitions) {
-            tracing::warn!(%error, "giving partitions up failed");
-        }
-        self.observer.lost(partitions);
-        // Without a commit since the assignment there is nothing to tell by whether they were somebody else's.
-        let can_tell = undone == Some(Recovered::Undone)
-            && !self.commit_anyway
-            && self.committed.keys().eq(progress.keys());
-        if kept == 0 && can_tell {
-            for id in partitions {
-                self.engine.subtask.hold_idle_clock(*id, true);
-            }
-            tracing::warn!(
-                partitions = partitions.len(),
-                "the group has taken the partitions away"
-            );
-            self.lost =
-                Some(progress.iter().map(|(id, progress)| (*id, progress.position)).collect());
-            return Ok(());
-        }
-        self.engine.discard();
-        self.forget(partitions);
-        self.needs_them_all(partitions)
-    }
-
-    /// Without partitions whose end it has to reach it would wait for ever.
-    fn needs_them_all(&self, gone: &[PartitionId]) -> Result<(), PipelineError> {
-        match &self.ends {
-            Some(ends) if !gone.is_empty() && !self.time.stopping() => {
-                Err(PipelineError::NotAllPartitions { missing: gone.len(), all: ends.len() })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn forget(&mut self, partitions: &[PartitionId]) {
-        let panes = self.engine.subtask.open_panes();
-        for id in partitions {
-            self.engine.subtask.revoke(*id);
-            self.committed.remove(id);
-            self.progress.remove(id);
-        }
-        let lost = panes - self.engine.subtask.open_panes();
-        let partitions = partitions.len();
-        if lost > 0 {
-            tracing::warn!(
-                partitions,
-                lost,
-                "partitions given up; what their open windows held is not carried over"
-            );
-        } else {
-            tracing::info!(partitions, "partitions given up");
-        }
-    }
-
     fn reached_the_end(&self) -> bool {
         let Some(ends) = &self.ends else { return false };
         ends.iter().all(|(id, (beginning, end))| {
@@ -501,102 +332,6 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         self.engine.outbox.is_full()
             || since >= self.schedule.commit_interval
             || (self.engine.fired_on_time && since >= COMMIT_AT_MOST_EVERY)
-    }
-
-    /// Commits what was sent and how far the input was read, if there is anything new in either. Whether all of it is
-    /// committed now.
-    fn commit(&mut self) -> Result<bool, PipelineError> {
-        if self.given_up || self.lost.is_some() {
-            return Ok(false);
-        }
-        let began = self.time.now().monotonic;
-        self.schedule.last_commit = began;
-        if self.not_before.is_some_and(|not_before| began < not_before) {
-            return Ok(false);
-        }
-        let next: BTreeMap<_, _> = self
-            .source
-            .progress(began)
-            .iter()
-            .map(|(id, progress)| (*id, progress.position))
-            .collect();
-        let moved = next != self.committed || self.commit_anyway;
-        if next.is_empty() || (self.engine.outbox.is_empty() && !moved) {
-            return Ok(true);
-        }
-        // After an abort that was not followed by anything, all of it is still to be sent.
-        if let Err(error) = self.engine.recover(self.sequence)
-            && self.recover(error)?.is_none()
-        {
-            return Ok(false);
-        }
-        while let Err(error) = self.engine.sink.commit(&next, self.sequence) {
-            if matches!(error, SinkError::NotAMember(_)) {
-                // The next polls say which partitions are still ours; until then everything stays in the outbox.
-                self.recover_by(error, Engine::undo)?;
-                self.not_before = Some(MonotonicTime(began.0 + REJOIN));
-                return Ok(false);
-            }
-            match self.recover(error)? {
-                Some(Recovered::AlreadyCommitted) => break,
-                Some(Recovered::Resent | Recovered::Undone) => {}
-                None => return Ok(false),
-            }
-        }
-        let ended = self.time.now().monotonic;
-        self.schedule.last_commit = ended;
-        self.schedule.committed_once = Some(ended);
-        self.observer.committed(&std::mem::take(&mut self.engine.tally), ended.since(began));
-        self.engine.committed();
-        self.committed = next;
-        self.sequence += 1;
-        self.aborts = 0;
-        self.not_before = None;
-        self.commit_anyway = false;
-        Ok(true)
-    }
-
-    /// Takes the one way back after a failed write, however long the brokers are away; `None` if the service was asked
-    /// to stop meanwhile.
-    fn recover(&mut self, error: SinkError) -> Result<Option<Recovered>, PipelineError> {
-        self.recover_by(error, Engine::recover)
-    }
-
-    fn recover_by(
-        &mut self,
-        error: SinkError,
-        mut attempt: impl FnMut(&mut Engine<K>, u64) -> Result<Recovered, SinkError>,
-    ) -> Result<Option<Recovered>, PipelineError> {
-        // The more transactions have been aborted in a row, the longer.
-        let mut wait = (RETRY_AFTER * (1 << self.aborts.min(5))).min(RETRY_AT_LEAST_EVERY);
-        let mut error = Some(error);
-        loop {
-            if let Some(error) = error.take() {
-                let retry = matches!(error, SinkError::Retry(_));
-                if !retry {
-                    tracing::warn!(%error, "a transaction is aborted");
-                    self.observer
-                        .aborted(self.time.now().monotonic.since(self.schedule.last_commit));
-                    self.aborts += 1;
-                }
-                // A transaction is sent again at once, but not again and again.
-                let again = self.aborts > 1 && matches!(error, SinkError::Abort(_));
-                if retry || again {
-                    if self.time.stopping() {
-                        tracing::warn!(%error, "stopping without the last commit; what it held is read again");
-                        self.given_up = true;
-                        return Ok(None);
-                    }
-                    self.blocked(&error.to_string(), wait);
-                    wait = (wait * 2).min(RETRY_AT_LEAST_EVERY);
-                }
-                self.engine.note(error).map_err(PipelineError::Sink)?;
-            }
-            match attempt(&mut self.engine, self.sequence) {
-                Ok(recovered) => return Ok(Some(recovered)),
-                Err(next) => error = Some(next),
-            }
-        }
     }
 
     fn blocked(&self, cause: &str, wait: Duration) {

@@ -1,17 +1,19 @@
 //! The whole machine: partitions in, panes and watermarks out.
 
-use std::collections::{BTreeSet, VecDeque};
+mod membership;
+mod view;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Event;
-use super::facts::{Disposition, LateCause, Lateness, Output, Pane, PartitionState, PartitionView};
-use super::multiplexer::{ChannelId, WatermarkMultiplexer, WatermarkStatus};
-use super::settings::{AllIdle, SubtaskSettings};
-use super::shard::{Shard, ShardId, Sharding};
-use super::time::{EventTime, Now, PartitionId, Watermark};
-use super::watermark::{IdleClock, IdlenessTimer, WatermarkGenerator, WatermarkOutput};
-use super::window::TimeWindow;
-use super::window_operator::{PaneAt, WindowSettings};
+use crate::event_time::Event;
+use crate::event_time::facts::{Disposition, LateCause, Lateness, Output, Pane};
+use crate::event_time::multiplexer::{ChannelId, WatermarkMultiplexer, WatermarkStatus};
+use crate::event_time::settings::{AllIdle, SubtaskSettings};
+use crate::event_time::shard::Shard;
+use crate::event_time::time::{EventTime, Now, PartitionId, Watermark};
+use crate::event_time::watermark::{IdleClock, IdlenessTimer, WatermarkGenerator, WatermarkOutput};
+use crate::event_time::window_operator::PaneAt;
 
 /// Event time of one subtask: joins generators, idleness, multiplexer and window operators.
 ///
@@ -113,74 +115,6 @@ impl Subtask {
             regressions_suppressed: 0,
             candidate_below: false,
         }
-    }
-
-    /// Takes in a partition, active from now on, with what it brings along; without, it is new and its shard starts at
-    /// the subtask watermark. A partition that is here already stays as it is.
-    pub fn assign(&mut self, id: PartitionId, state: Option<PartitionState>) {
-        if self.place(id).is_some() {
-            return;
-        }
-        let Some(topic) = self.settings.topics.get(usize::from(id.topic)) else { return };
-        let state = state.unwrap_or_default();
-        let mut generator = topic.strategy.generator();
-        generator.restore(&state.generator);
-        let idleness = topic.idle_timeout.map(IdlenessTimer::new);
-        let shard = self.join_shard(id, state.shard);
-        let clock_at_assignment = self.clock_of(shard);
-        self.partitions.push(Partition {
-            id,
-            channel: self.multiplexer.register(state.watermark),
-            generator,
-            idleness,
-            idle_clock: IdleClock::default(),
-            shard,
-            max_event_time: state.max_event_time,
-            clock_at_assignment,
-        });
-        self.find_places();
-    }
-
-    /// Gives a partition up, with its shard where that is its own; with the last partition the shared shard and the
-    /// watermark go too. What it holds back is let go at the next combine.
-    ///
-    /// # Panics
-    /// If the late pane of the last record is still there. On-time panes that were not taken go along.
-    pub fn revoke(&mut self, id: PartitionId) -> Option<PartitionState> {
-        let late_pane = matches!(self.pending.front(), Some(Pending::LatePane(..)));
-        assert!(!late_pane, "a late pane must be taken before its window leaves");
-        let mut state = self.retire(id)?;
-        let own = ShardId::Partition(id);
-        if let Some(place) =
-            self.shards.iter_mut().find(|place| place.as_ref().is_some_and(|shard| shard.id == own))
-        {
-            let watermark = self.watermark;
-            state.shard = place.take().map(|mut shard| {
-                shard.own_clock = Some(shard.clock(watermark));
-                shard
-            });
-        }
-        if self.partitions.is_empty() {
-            self.shards.clear();
-            self.watermark = Watermark::NONE;
-            self.next_change = None;
-            self.all_idle_since = None;
-        }
-        Some(state)
-    }
-
-    /// Forgets a partition, its generator and its channel; its records stay in their windows.
-    pub fn retire(&mut self, id: PartitionId) -> Option<PartitionState> {
-        let partition = self.partitions.remove(self.place(id)?);
-        let watermark = self.multiplexer.watermark(partition.channel);
-        self.multiplexer.unregister(partition.channel);
-        self.find_places();
-        Some(PartitionState {
-            watermark,
-            generator: partition.generator.snapshot(),
-            max_event_time: partition.max_event_time,
-            shard: None,
-        })
     }
 
     /// Takes in one record: it is judged by the watermark as it is, and then moves it.
@@ -343,145 +277,8 @@ impl Subtask {
         }
     }
 
-    /// The subtask watermark: the greatest candidate so far; `None` before the first.
-    pub fn watermark(&self) -> Option<EventTime> {
-        self.watermark.time()
-    }
-
-    /// The partition that holds the watermark where it is: the active one with the least.
-    pub fn holder(&self) -> Option<PartitionId> {
-        let channel = self.multiplexer.holder()?;
-        self.partitions
-            .iter()
-            .find(|partition| partition.channel == channel)
-            .map(|partition| partition.id)
-    }
-
-    /// What can be seen of the partitions, in the order of their assignment.
-    pub fn partitions(&self) -> impl Iterator<Item = PartitionView> {
-        self.partitions.iter().map(|partition| PartitionView {
-            id: partition.id,
-            watermark: self.multiplexer.watermark(partition.channel).time(),
-            max_event_time: partition.max_event_time,
-            status: self.multiplexer.status(partition.channel),
-            bound: partition.generator.bound(),
-            gauges: partition.generator.gauges(),
-            idle_in: partition
-                .idleness
-                .map(|idleness| idleness.remaining(partition.idle_clock, self.idle_clock)),
-            idle_clock_held: partition.idle_clock.is_held(),
-        })
-    }
-
-    /// The windows held by any shard, in order.
-    pub fn open_windows(&self) -> BTreeSet<TimeWindow> {
-        self.shards
-            .iter()
-            .flatten()
-            .flat_map(|shard| shard.operator.windows().map(|(window, _)| window))
-            .collect()
-    }
-
-    /// How many distinct windows are held; at once where one shard has them all.
-    pub fn open_window_count(&self) -> usize {
-        let mut holding = self
-            .shards
-            .iter()
-            .flatten()
-            .map(|shard| &shard.operator)
-            .filter(|held| held.entries() > 0);
-        match (holding.next(), holding.next()) {
-            (None, _) => 0,
-            (Some(only), None) => only.windows().len(),
-            (Some(_), Some(_)) => self.open_windows().len(),
-        }
-    }
-
-    /// The first of the windows held.
-    pub fn oldest_open_window(&self) -> Option<TimeWindow> {
-        self.shards
-            .iter()
-            .flatten()
-            .filter_map(|shard| shard.operator.windows().next())
-            .map(|(window, _)| window)
-            .min()
-    }
-
-    /// How many (window, key) entries are held.
-    pub fn open_panes(&self) -> usize {
-        self.shards.iter().flatten().map(|shard| shard.operator.entries()).sum()
-    }
-
-    /// How many windows have been freed since the start.
-    pub fn windows_freed(&self) -> u64 {
-        self.windows_freed
-    }
-
-    /// How often the candidate went below the subtask watermark, which then stayed, since the start.
-    pub fn regressions_suppressed(&self) -> u64 {
-        self.regressions_suppressed
-    }
-
-    /// What the windows are and what they compute.
-    pub fn window_settings(&self) -> &WindowSettings {
-        &self.settings.window
-    }
-
-    /// The clocks of the shards.
-    pub fn clocks(&self) -> impl Iterator<Item = (ShardId, Watermark)> {
-        self.shards.iter().flatten().map(|shard| (shard.id, shard.clock(self.watermark)))
-    }
-
     fn place(&self, id: PartitionId) -> Option<usize> {
         *self.places.get(usize::from(id.topic))?.get(usize::try_from(id.partition).ok()?)?
-    }
-
-    fn find_places(&mut self) {
-        self.places.clear();
-        for (place, partition) in self.partitions.iter().enumerate() {
-            let (topic, number) =
-                (usize::from(partition.id.topic), usize::try_from(partition.id.partition));
-            let Ok(number) = number else { continue };
-            if self.places.len() <= topic {
-                self.places.resize_with(topic + 1, Vec::new);
-            }
-            let Some(places) = self.places.get_mut(topic) else { continue };
-            if places.len() <= number {
-                places.resize(number + 1, None);
-            }
-            if let Some(slot) = places.get_mut(number) {
-                *slot = Some(place);
-            }
-        }
-    }
-
-    /// The place of the shard that a partition belongs to; a shard that comes along fires what it still owes.
-    fn join_shard(&mut self, partition: PartitionId, brought: Option<Shard>) -> usize {
-        let id = match self.settings.sharding {
-            Sharding::OneForAll => ShardId::All,
-            Sharding::PerPartition => ShardId::Partition(partition),
-        };
-        let held =
-            self.shards.iter().position(|place| place.as_ref().is_some_and(|shard| shard.id == id));
-        if let Some(place) = held {
-            return place;
-        }
-        let owes = brought.is_some();
-        self.own_clocks |= owes;
-        let mut shard = brought.unwrap_or_else(|| Shard::following(id));
-        shard.id = id;
-        if owes {
-            shard.operator.find_owed(shard.clock(self.watermark));
-        }
-        let place = self.shards.iter().position(Option::is_none).unwrap_or(self.shards.len());
-        match self.shards.get_mut(place) {
-            Some(empty) => *empty = Some(shard),
-            None => self.shards.push(Some(shard)),
-        }
-        if owes {
-            self.pending.push_back(Pending::DuePanes(place));
-        }
-        place
     }
 
     fn clock_of(&self, place: usize) -> Watermark {

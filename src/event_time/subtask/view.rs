@@ -1,0 +1,101 @@
+//! What can be seen of a subtask; nothing here changes it.
+
+use std::collections::BTreeSet;
+
+use super::Subtask;
+use crate::event_time::facts::PartitionView;
+use crate::event_time::shard::ShardId;
+use crate::event_time::time::{EventTime, PartitionId, Watermark};
+use crate::event_time::window::TimeWindow;
+use crate::event_time::window_operator::WindowSettings;
+
+impl Subtask {
+    /// The subtask watermark: the greatest candidate so far; `None` before the first.
+    pub fn watermark(&self) -> Option<EventTime> {
+        self.watermark.time()
+    }
+
+    /// The partition that holds the watermark where it is: the active one with the least.
+    pub fn holder(&self) -> Option<PartitionId> {
+        let channel = self.multiplexer.holder()?;
+        self.partitions
+            .iter()
+            .find(|partition| partition.channel == channel)
+            .map(|partition| partition.id)
+    }
+
+    /// What can be seen of the partitions, in the order of their assignment.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionView> {
+        self.partitions.iter().map(|partition| PartitionView {
+            id: partition.id,
+            watermark: self.multiplexer.watermark(partition.channel).time(),
+            max_event_time: partition.max_event_time,
+            status: self.multiplexer.status(partition.channel),
+            bound: partition.generator.bound(),
+            gauges: partition.generator.gauges(),
+            idle_in: partition
+                .idleness
+                .map(|idleness| idleness.remaining(partition.idle_clock, self.idle_clock)),
+            idle_clock_held: partition.idle_clock.is_held(),
+        })
+    }
+
+    /// The windows held by any shard, in order.
+    pub fn open_windows(&self) -> BTreeSet<TimeWindow> {
+        self.shards
+            .iter()
+            .flatten()
+            .flat_map(|shard| shard.operator.windows().map(|(window, _)| window))
+            .collect()
+    }
+
+    /// How many distinct windows are held; at once where one shard has them all.
+    pub fn open_window_count(&self) -> usize {
+        let mut holding = self
+            .shards
+            .iter()
+            .flatten()
+            .map(|shard| &shard.operator)
+            .filter(|held| held.entries() > 0);
+        match (holding.next(), holding.next()) {
+            (None, _) => 0,
+            (Some(only), None) => only.windows().len(),
+            (Some(_), Some(_)) => self.open_windows().len(),
+        }
+    }
+
+    /// The first of the windows held.
+    pub fn oldest_open_window(&self) -> Option<TimeWindow> {
+        self.shards
+            .iter()
+            .flatten()
+            .filter_map(|shard| shard.operator.windows().next())
+            .map(|(window, _)| window)
+            .min()
+    }
+
+    /// How many (window, key) entries are held.
+    pub fn open_panes(&self) -> usize {
+        self.shards.iter().flatten().map(|shard| shard.operator.entries()).sum()
+    }
+
+    /// How many windows have been freed since the start.
+    pub fn windows_freed(&self) -> u64 {
+        self.windows_freed
+    }
+
+    /// How often the candidate went below the subtask watermark, which then stayed, since the start.
+    pub fn regressions_suppressed(&self) -> u64 {
+        self.regressions_suppressed
+    }
+
+    /// What the windows are and what they compute.
+    pub fn window_settings(&self) -> &WindowSettings {
+        &self.settings.window
+    }
+
+    /// The clocks of the shards.
+    pub fn clocks(&self) -> impl Iterator<Item = (ShardId, Watermark)> {
+        self.shards.iter().flatten().map(|shard| (shard.id, shard.clock(self.watermark)))
+    }
+}

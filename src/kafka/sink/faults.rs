@@ -1,0 +1,112 @@
+//! What a failed call of the producer means for the caller.
+
+#![expect(clippy::wildcard_enum_match_arm, reason = "librdkafka has two hundred error codes")]
+
+use std::time::Duration;
+
+use rdkafka::error::{KafkaError, RDKafkaError};
+use rdkafka::producer::Producer;
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::{KafkaSink, Life, TOLD_WITHIN};
+use crate::pipeline::SinkError;
+
+impl KafkaSink {
+    /// What a failed call means for the caller.
+    pub(super) fn classify(&mut self, error: &KafkaError) -> SinkError {
+        // A refused message fails the transaction before a poll has told of the message.
+        let requires_abort = matches!(error, KafkaError::Transaction(e) if e.txn_requires_abort());
+        let began = self.clock.monotonic();
+        while requires_abort
+            && self.producer.context().first_failure().is_none()
+            && self.producer.in_flight_count() > 0
+            && self.clock.monotonic().since(began) < TOLD_WITHIN
+        {
+            self.producer.poll(Duration::from_millis(1));
+        }
+        self.refusal().unwrap_or_else(|| self.judge(error))
+    }
+
+    /// The same where messages are of no account, since they are undone.
+    pub(super) fn judge(&mut self, error: &KafkaError) -> SinkError {
+        match error {
+            KafkaError::Transaction(error) => self.classify_transaction(error),
+            KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut) => {
+                SinkError::Retry("the brokers have not taken everything yet".to_owned())
+            }
+            _ => match self.producer.client().fatal_error() {
+                Some((code, reason)) => self.fatal(code, &reason),
+                None => SinkError::Abort(error.to_string()),
+            },
+        }
+    }
+
+    pub(super) fn classify_transaction(&mut self, error: &RDKafkaError) -> SinkError {
+        let cause = format!("{} ({})", error.string(), error.name());
+        match error.code() {
+            RDKafkaErrorCode::TransactionalIdAuthorizationFailed => SinkError::Fatal(format!(
+                "no right to write under transactional id `{}` (operation Write): {cause}",
+                self.clients.transactional_id
+            )),
+            RDKafkaErrorCode::GroupAuthorizationFailed => SinkError::Fatal(format!(
+                "no right to commit the group's offsets (operation Read on the group): {cause}"
+            )),
+            code if error.is_fatal() => self.fatal(code, &cause),
+            RDKafkaErrorCode::UnknownMemberId
+            | RDKafkaErrorCode::IllegalGeneration
+            | RDKafkaErrorCode::FencedInstanceId
+            | RDKafkaErrorCode::RebalanceInProgress
+            | RDKafkaErrorCode::StaleMemberEpoch => SinkError::NotAMember(cause),
+            _ if error.txn_requires_abort() => SinkError::Abort(cause),
+            _ if error.is_retriable() => SinkError::Retry(cause),
+            _ => SinkError::Fatal(cause),
+        }
+    }
+
+    /// A topic that refuses a message for good, or that may not be written.
+    pub(super) fn refusal(&self) -> Option<SinkError> {
+        let (code, topic) = self.producer.context().first_failure()?;
+        let cause = code.to_string();
+        match code {
+            RDKafkaErrorCode::MessageSizeTooLarge
+            | RDKafkaErrorCode::InvalidTimestamp
+            | RDKafkaErrorCode::InvalidRecord
+            | RDKafkaErrorCode::MessageBatchTooLarge => {
+                let to = self.topics.iter().find(|(_, name)| **name == topic).map(|(to, _)| *to)?;
+                Some(SinkError::Refused { to, topic, cause })
+            }
+            RDKafkaErrorCode::TopicAuthorizationFailed => Some(SinkError::Fatal(format!(
+                "no right to write topic `{topic}` (operation Write): {cause}"
+            ))),
+            RDKafkaErrorCode::UnknownTopicOrPartition
+            | RDKafkaErrorCode::UnknownTopic
+            | RDKafkaErrorCode::UnknownPartition => {
+                Some(SinkError::Fatal(format!("topic `{topic}` does not exist any more: {cause}")))
+            }
+            _ => None,
+        }
+    }
+
+    /// A producer that can do nothing more: after an outage that outlasted the transaction it is made anew, once
+    /// between two commits; anything else is another instance under the same id.
+    pub(super) fn fatal(&mut self, code: RDKafkaErrorCode, reason: &str) -> SinkError {
+        let now = self.clock.monotonic();
+        let timed_out = self.begun.is_some_and(|begun| now.since(begun) > self.transaction_timeout);
+        if timed_out && !self.rebuilt {
+            self.life = Life::Broken;
+            self.rebuild = true;
+            return SinkError::Abort(format!("the transaction outlasted its timeout: {reason}"));
+        }
+        match code {
+            RDKafkaErrorCode::Fenced
+            | RDKafkaErrorCode::ProducerFenced
+            | RDKafkaErrorCode::InvalidProducerEpoch
+            | RDKafkaErrorCode::FencedInstanceId => SinkError::Fatal(format!(
+                "another instance runs under transactional id `{}` and has taken over; give each instance a \
+                 `kafka.instance_id` of its own ({reason})",
+                self.clients.transactional_id
+            )),
+            _ => SinkError::Fatal(reason.to_owned()),
+        }
+    }
+}
