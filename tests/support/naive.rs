@@ -180,7 +180,6 @@ impl Naive {
         luggage.shard = self.shards.remove(&Some(id));
         if self.partitions.is_empty() {
             self.shards.clear();
-            self.watermark = None;
             self.all_idle_since = None;
         }
         Some(luggage)

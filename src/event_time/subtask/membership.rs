@@ -3,7 +3,7 @@
 use super::{Partition, Pending, Subtask};
 use crate::event_time::facts::PartitionState;
 use crate::event_time::shard::{Shard, ShardId, Sharding};
-use crate::event_time::time::{PartitionId, Watermark};
+use crate::event_time::time::PartitionId;
 use crate::event_time::watermark::{IdleClock, IdlenessTimer};
 
 impl Subtask {
@@ -33,8 +33,9 @@ impl Subtask {
         self.find_places();
     }
 
-    /// Gives a partition up, with its shard where that is its own; with the last partition the shared shard and the
-    /// watermark go too. What it holds back is let go at the next combine.
+    /// Gives a partition up, with its shard where that is its own; with the last partition the shared shard goes too. The
+    /// watermark stays, so that no window which was closed here is opened again by a partition that comes without a
+    /// clock of its own. What it holds back is let go at the next combine.
     ///
     /// # Panics
     /// If the late pane of the last record is still there. On-time panes that were not taken go along.
@@ -54,7 +55,6 @@ impl Subtask {
         }
         if self.partitions.is_empty() {
             self.shards.clear();
-            self.watermark = Watermark::NONE;
             self.next_change = None;
             self.all_idle_since = None;
         }
