@@ -379,6 +379,17 @@ impl Source for KafkaSource {
             let id = self.topics.id(element.topic(), element.partition());
             let ours = id.and_then(|id| committed.get(&id)).copied().map(Offset::Offset);
             if ours != Some(element.offset()) || sequence_of(element.metadata()) != Some(sequence) {
+                let (topic, partition) = (element.topic(), element.partition());
+                let (found, metadata) = (element.offset(), element.metadata());
+                tracing::warn!(
+                    topic,
+                    partition,
+                    ?found,
+                    metadata,
+                    ?ours,
+                    sequence,
+                    "somebody else has committed meanwhile, so what was read before is read again"
+                );
                 return Ok(false);
             }
         }

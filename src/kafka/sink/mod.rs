@@ -370,17 +370,24 @@ impl TransactionalSink for KafkaSink {
                 self.rebuilt = true;
             }
             self.init()?;
-            let in_doubt = self.in_doubt.clone().unwrap_or_default();
-            let committed = self.was_committed(&in_doubt, sequence)?;
             self.rebuild = false;
-            self.in_doubt = None;
-            return Ok(if committed { Aborted::Committed } else { Aborted::Undone });
         }
-        if self.begun.is_some() {
+        let was_open = self.begun.is_some();
+        if was_open {
             self.abort_open()?;
             self.producer.context().forget();
-            self.in_doubt = None;
             self.begun = None;
+        }
+        // Where the broker was asked to commit, only the group's offsets tell what became of it: an abort that takes a
+        // new epoch succeeds also after the commit was made.
+        if let Some(in_doubt) = self.in_doubt.take()
+            && self
+                .was_committed(&in_doubt, sequence)
+                .inspect_err(|_| self.in_doubt = Some(in_doubt.clone()))?
+        {
+            return Ok(Aborted::Committed);
+        }
+        if was_open {
             self.check_topics()?;
         }
         Ok(Aborted::Undone)
