@@ -378,9 +378,17 @@ impl Source for KafkaSource {
             element.error().map_err(|error| retry(&error))?;
             let id = self.topics.id(element.topic(), element.partition());
             let ours = id.and_then(|id| committed.get(&id)).copied().map(Offset::Offset);
-            if ours != Some(element.offset()) || sequence_of(element.metadata()) != Some(sequence) {
-                let (topic, partition) = (element.topic(), element.partition());
-                let (found, metadata) = (element.offset(), element.metadata());
+            let (topic, partition) = (element.topic(), element.partition());
+            let (found, metadata) = (element.offset(), element.metadata());
+            if ours.is_some() && found == Offset::Invalid {
+                // A broker that was killed right after a commit may have lost sight of it; nobody has made another.
+                tracing::warn!(
+                    topic,
+                    partition,
+                    ?ours,
+                    "the group has no offset where we had committed one"
+                );
+            } else if ours != Some(found) || sequence_of(metadata) != Some(sequence) {
                 tracing::warn!(
                     topic,
                     partition,
