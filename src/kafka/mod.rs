@@ -9,6 +9,7 @@ pub mod embedded;
 mod headers;
 pub mod load;
 mod rebalance;
+mod record;
 mod report;
 mod sink;
 mod source;
@@ -19,8 +20,9 @@ use std::sync::Arc;
 pub use admin::ConnectError;
 use client::{Clients, TopicNumbers};
 use rdkafka::error::KafkaError;
+pub use record::KafkaRecord;
 pub use sink::KafkaSink;
-pub use source::{KafkaRecord, KafkaSource};
+pub use source::KafkaSource;
 
 use crate::clock::Clock;
 use crate::config::Config;

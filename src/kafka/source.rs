@@ -1,6 +1,5 @@
 //! Records and assignments in.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,19 +7,19 @@ use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer, RebalanceProtocol};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::admin::ConnectError;
 use super::client::{REQUEST_TIMEOUT, TopicNumbers};
-use super::headers::Headers;
 use super::rebalance::{ConsumerEvents, RebalanceEvent, unassign};
+use super::record::KafkaRecord;
 use super::sink::sequence_of;
 use crate::clock::Clock;
 use crate::config::{Config, OnMissing, Start};
 use crate::event_time::{MonotonicTime, PartitionId};
-use crate::pipeline::{Ends, InputRecord, Polled, Progress, Source, SourceError, Started};
+use crate::pipeline::{Ends, Polled, Progress, Source, SourceError, Started};
 
 /// One member of the consumer group.
 pub struct KafkaSource {
@@ -40,44 +39,6 @@ impl std::fmt::Debug for KafkaSource {
             .field("topics", &self.topics)
             .field("begun", &self.begun)
             .finish_non_exhaustive()
-    }
-}
-
-/// A record that the client lends out.
-#[derive(Debug)]
-pub struct KafkaRecord<'a> {
-    message: BorrowedMessage<'a>,
-    partition: PartitionId,
-}
-
-impl InputRecord for KafkaRecord<'_> {
-    fn partition(&self) -> PartitionId {
-        self.partition
-    }
-    fn offset(&self) -> i64 {
-        self.message.offset()
-    }
-    fn key(&self) -> Option<&[u8]> {
-        self.message.key()
-    }
-    fn payload(&self) -> Option<&[u8]> {
-        self.message.payload()
-    }
-    fn timestamp(&self) -> Option<i64> {
-        self.message.timestamp().to_millis()
-    }
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        Headers::of(&self.message).filter(|(key, _)| key == name).last()?.1
-    }
-    fn each_header(&self, visit: &mut dyn FnMut(&str, Option<&[u8]>)) {
-        let mut replaced = 0usize;
-        for (name, value) in Headers::of(&self.message) {
-            replaced += usize::from(matches!(name, Cow::Owned(_)));
-            visit(&name, value);
-        }
-        if replaced > 0 {
-            visit("tidegate.header.names.replaced", Some(replaced.to_string().as_bytes()));
-        }
     }
 }
 
