@@ -155,11 +155,6 @@ impl Decoder {
         Ok(Decoded::Event(Event { timestamp, key: &self.key, values: &self.values, marker }))
     }
 
-    /// The key of the record decoded last, as far as it was read.
-    pub fn key(&self) -> &[u8] {
-        &self.key
-    }
-
     fn timestamp(&self, text: &str, record: RawRecord<'_>) -> Result<EventTime, Refusal> {
         let missing = |what: String| Refusal::new(Reason::TsMissing, what);
         match (&self.timestamp.from, &self.timestamp_field) {

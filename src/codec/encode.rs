@@ -150,7 +150,7 @@ impl Encoder {
 }
 
 /// A shard's partition as headers and progress records write it.
-fn partition_name(shard: ShardId) -> String {
+pub(crate) fn partition_name(shard: ShardId) -> String {
     shard.partition().map_or_else(|| "all".to_owned(), |id| id.partition.to_string())
 }
 

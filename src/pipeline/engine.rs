@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::edge::{InputRecord, Progress, SinkError, TransactionalSink};
-use super::message::{Message, OutputTopic, partition_name};
+use super::message::{Message, OutputTopic};
 use super::outbox::Outbox;
-use crate::codec::{Decoded, Decoder, Encoded, Encoder, RawRecord, Reason, Refusal};
+use crate::codec::{
+    Decoded, Decoder, Encoded, Encoder, RawRecord, Reason, Refusal, partition_name,
+};
 use crate::config::Config;
 use crate::event_time::{
     Disposition, EventTime, LateCause, MonotonicTime, Now, Output, Pane, PartitionId, ShardId,

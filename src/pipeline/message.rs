@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::edge::InputRecord;
-use crate::codec::{Encoded, Reason, Refusal};
+use crate::codec::{Encoded, Reason, Refusal, partition_name};
 use crate::event_time::{EventTime, Lateness, Pane};
 
 /// The three output topics.
@@ -237,11 +237,6 @@ fn shorten_texts(payload: &[u8]) -> serde_json::Result<Vec<u8>> {
         }
     }
     serde_json::to_vec(&members)
-}
-
-/// A shard's partition as headers and progress records write it.
-pub(super) fn partition_name(shard: crate::event_time::ShardId) -> String {
-    shard.partition().map_or_else(|| "all".to_owned(), |id| id.partition.to_string())
 }
 
 fn shard_headers(watermark: EventTime, partition: &str) -> Vec<Header> {
