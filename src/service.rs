@@ -1,22 +1,31 @@
-//! The whole service in one process: the subtask's thread, HTTP beside it, and the way to stop both.
+//! The whole service in one process: a thread for each subtask, HTTP beside them, and the way to stop all of it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::event_time::{Now, PartitionId};
 use crate::http::{BindError, HttpState, Server};
-use crate::insight::{Phase, Snapshot, Tally, Watch};
+use crate::insight::{Phase, RestoreCause, Snapshot, Tally, Watch, Watches};
 use crate::kafka::{self, Cluster, ConnectError};
-use crate::metrics::{CommitOutcome, Metrics, MetricsError, MetricsInfo, RebalanceEvent};
+use crate::metrics::{
+    CommitOutcome, Metrics, MetricsError, MetricsInfo, RebalanceEvent, SubtaskMetrics,
+};
 use crate::pipeline::{Observer, Pipeline, PipelineError, RunUntil, Time};
 
 /// Why the service ended other than as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
+    /// An end is to be found that no subtask can see.
+    #[error(
+        "service.subtasks: is {0}, but the end of the input can only be found by one subtask that reads all partitions; \
+         write 1 to run to the end"
+    )]
+    EndOfSeveral(u16),
     /// The listener.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -32,8 +41,8 @@ pub enum ServiceError {
     /// The loop.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// The loop ended without saying why.
-    #[error("the subtask's thread panicked")]
+    /// A loop ended without saying why.
+    #[error("a subtask's thread panicked")]
     Panicked,
     /// The stop took longer than it may.
     #[error(
@@ -50,19 +59,22 @@ pub struct Service {
     metrics: Metrics,
     address: std::net::SocketAddr,
     stop: Stop,
-    ended: oneshot::Receiver<Result<(), ServiceError>>,
+    ends: Ends,
     shutdown_timeout: Duration,
 }
 
 impl Service {
-    /// Starts listening and the subtask's thread, which reaches the brokers in its own time.
+    /// Starts listening and the subtasks' threads, each of which reaches the brokers in its own time.
     ///
     /// # Errors
     /// See [`ServiceError`]; an address in use is found here.
     pub fn start(config: &Config, cluster: Cluster, until: RunUntil) -> Result<Self, ServiceError> {
-        let (clock, watch, stop) = (Clock::start(), Watch::default(), Stop::default());
-        let info = MetricsInfo::new(config, SUBTASK, kafka::librdkafka_version());
-        let metrics = Metrics::new(&info, watch.clone(), clock.reader())?;
+        if until == RunUntil::End && config.subtasks > 1 {
+            return Err(ServiceError::EndOfSeveral(config.subtasks));
+        }
+        let (clock, watches) = (Clock::start(), Watches::new(config.subtasks));
+        let info = MetricsInfo::new(config, kafka::librdkafka_version());
+        let metrics = Metrics::new(&info, watches.clone(), clock.reader())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -70,7 +82,7 @@ impl Service {
             .map_err(ServiceError::Thread)?;
         let state = HttpState {
             metrics: metrics.clone(),
-            watch: watch.clone(),
+            watches: watches.clone(),
             clock: clock.reader(),
             topics: config.sources.iter().map(|source| source.topic.clone()).collect(),
         };
@@ -79,39 +91,37 @@ impl Service {
         runtime.spawn(server.run(std::future::pending()));
         tracing::info!(%address, "listening");
 
-        let (end, ended) = oneshot::channel();
-        let subtask = Subtask {
-            config: config.clone(),
-            cluster,
-            clock,
-            watch: watch.clone(),
-            stop: stop.clone(),
-            metrics: metrics.clone(),
-        };
-        std::thread::Builder::new()
-            .name(format!("subtask-{SUBTASK}"))
-            .spawn(move || {
-                // Nobody waits any more if the process is ending anyway.
-                end.send(subtask.run(until)).unwrap_or_default();
-            })
-            .map_err(ServiceError::Thread)?;
+        let stop = Stop::default();
+        let (end, ends) = mpsc::unbounded_channel();
+        for number in 0..watches.count() {
+            let subtask = Subtask {
+                number,
+                config: config.clone(),
+                cluster,
+                clock,
+                watch: watches.of(number),
+                stop: stop.clone(),
+                metrics: metrics.clone(),
+            };
+            subtask.spawn(until, end.clone()).inspect_err(|_| stop.request())?;
+        }
         Ok(Self {
             runtime,
-            watch,
+            watch: watches.of(0),
             metrics,
             address,
             stop,
-            ended,
+            ends,
             shutdown_timeout: config.shutdown_timeout,
         })
     }
 
-    /// What the loop publishes.
+    /// What the loop of the first subtask publishes.
     pub fn watch(&self) -> &Watch {
         &self.watch
     }
 
-    /// What it counts.
+    /// What they count.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -137,15 +147,17 @@ impl Service {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceError::Thread)?;
         let stop = self.stop.clone();
         self.runtime.spawn(async move {
+            let mut asked = false;
             loop {
                 let name = tokio::select! {
                     _ = terminate.recv() => "SIGTERM",
                     _ = interrupt.recv() => "SIGINT",
                 };
-                if stop.requested() {
+                if asked {
                     tracing::warn!(signal = name, "second signal: ending at once");
                     std::process::exit(AT_ONCE);
                 }
+                asked = true;
                 tracing::info!(signal = name, "stopping: committing what is open");
                 stop.request();
             }
@@ -153,24 +165,39 @@ impl Service {
         Ok(())
     }
 
-    /// Waits until it has ended: by itself, or within the shutdown timeout after it was asked to stop.
+    /// Waits until it has ended: by itself, or within the shutdown timeout after it was asked to stop. When a subtask
+    /// ends with an error, the others are asked to.
     ///
     /// # Errors
-    /// See [`ServiceError`].
+    /// See [`ServiceError`]; of several errors the first.
     pub fn wait(self) -> Result<(), ServiceError> {
-        let Self { runtime, stop, mut ended, shutdown_timeout, .. } = self;
+        let Self { runtime, stop, mut ends, shutdown_timeout, .. } = self;
         let outcome = runtime.block_on(async {
+            let mut first = Ok(());
             tokio::select! {
-                outcome = &mut ended => return outcome.unwrap_or(Err(ServiceError::Panicked)),
+                () = all_ended(&mut ends, &mut first) => return first,
                 () = stop.asked() => {}
             }
-            match tokio::time::timeout(shutdown_timeout, ended).await {
-                Ok(outcome) => outcome.unwrap_or(Err(ServiceError::Panicked)),
-                Err(_) => Err(ServiceError::ShutdownTimeout(shutdown_timeout)),
+            let rest = all_ended(&mut ends, &mut first);
+            match tokio::time::timeout(shutdown_timeout, rest).await {
+                Ok(()) => first,
+                Err(_) => first.and(Err(ServiceError::ShutdownTimeout(shutdown_timeout))),
             }
         });
         runtime.shutdown_background();
         outcome
+    }
+}
+
+/// How each subtask ended; closed when all have.
+type Ends = UnboundedReceiver<Result<(), ServiceError>>;
+
+/// Waits until all subtasks have ended, and keeps the first error.
+async fn all_ended(ends: &mut Ends, first: &mut Result<(), ServiceError>) {
+    while let Some(outcome) = ends.recv().await {
+        if first.is_ok() {
+            *first = outcome;
+        }
     }
 }
 
@@ -219,8 +246,9 @@ impl Stop {
     }
 }
 
-/// Everything the subtask's thread takes along.
+/// Everything a subtask's thread takes along.
 struct Subtask {
+    number: u16,
     config: Config,
     cluster: Cluster,
     clock: Clock,
@@ -230,14 +258,42 @@ struct Subtask {
 }
 
 impl Subtask {
+    /// Starts the thread. However it ends, it says so; with an error, it asks the others to stop.
+    fn spawn(
+        self,
+        until: RunUntil,
+        end: UnboundedSender<Result<(), ServiceError>>,
+    ) -> Result<(), ServiceError> {
+        let (number, stop) = (self.number, self.stop.clone());
+        let several = self.config.subtasks > 1;
+        let body = move || {
+            // What the loop logs then says of which one it is.
+            let _span = several.then(|| tracing::info_span!("subtask", number).entered());
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.run(until)))
+                .unwrap_or(Err(ServiceError::Panicked));
+            if let Err(error) = &outcome {
+                if several {
+                    let error = error as &dyn std::error::Error;
+                    tracing::error!(error, "a subtask ended; stopping the others");
+                }
+                stop.request();
+            }
+            // Nobody waits any more if the process is ending anyway.
+            end.send(outcome).unwrap_or_default();
+        };
+        let thread = std::thread::Builder::new().name(format!("subtask-{number}"));
+        thread.spawn(body).map_err(ServiceError::Thread)?;
+        Ok(())
+    }
+
     fn run(self, until: RunUntil) -> Result<(), ServiceError> {
-        let Self { config, cluster, clock, watch, stop, metrics } = self;
+        let Self { number, config, cluster, clock, watch, stop, metrics } = self;
         let time = ServiceTime { clock, stop, waiting: Some(watch.clone()) };
         time.publish_starting();
-        let errors = metrics.clone();
+        let (errors, metrics) = (metrics.clone(), metrics.of(number));
         let on_error = Arc::new(move |code: &str, fatal: bool| errors.kafka_error(code, fatal));
         let Some((source, sink)) =
-            kafka::connect(&config, cluster, clock, SUBTASK, &time, on_error)?
+            kafka::connect(&config, cluster, clock, number, &time, on_error)?
         else {
             return Ok(());
         };
@@ -281,7 +337,7 @@ impl Time for ServiceTime {
     }
 }
 
-impl Observer for Metrics {
+impl Observer for SubtaskMetrics {
     fn assigned(&self, partitions: &[PartitionId]) {
         for id in partitions {
             Self::assigned(self, *id);
@@ -307,13 +363,13 @@ impl Observer for Metrics {
     fn aborted(&self, took: Duration) {
         Self::committed(self, took, CommitOutcome::Aborted);
     }
+    fn restored(&self, cause: RestoreCause, entries: usize, took: Duration) {
+        Self::restored(self, cause, entries, took);
+    }
     fn ticked(&self) {
         Self::ticked(self);
     }
 }
-
-/// The one subtask of this process.
-const SUBTASK: u16 = 0;
 
 /// The exit code after a second signal.
 const AT_ONCE: i32 = 130;

@@ -76,6 +76,10 @@ enum Failure {
 
 impl From<crate::service::ServiceError> for Failure {
     fn from(error: crate::service::ServiceError) -> Self {
+        // Found before anything is connected to, and mended by a setting.
+        if matches!(error, crate::service::ServiceError::EndOfSeveral(_)) {
+            return Self::Configuration(vec![error.to_string()]);
+        }
         Self::Service(error)
     }
 }

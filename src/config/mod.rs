@@ -68,6 +68,8 @@ pub struct Config {
     pub http: Http,
     /// The log.
     pub log: Log,
+    /// How many members of the group this process is; at least one.
+    pub subtasks: u16,
     /// How long a clean stop may take.
     pub shutdown_timeout: Duration,
 }
@@ -181,6 +183,17 @@ pub struct Key {
     pub from: KeyFrom,
     /// Results per partition, for field keys whose records are in many partitions.
     pub partial: bool,
+}
+
+impl Key {
+    /// Whether the records of one key may be in several partitions and are to come out as one result, so that one
+    /// subtask has to read all partitions.
+    pub fn needs_all_partitions(&self) -> bool {
+        match self.from {
+            KeyFrom::Message => false,
+            KeyFrom::Fields(_) => !self.partial,
+        }
+    }
 }
 
 /// Where the key is.

@@ -193,6 +193,7 @@ pub(super) struct LogSettings {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 pub(super) struct ServiceSettings {
+    pub(super) subtasks: Option<String>,
     pub(super) shutdown_timeout: Option<String>,
 }
 

@@ -20,7 +20,7 @@ use tracing::error;
 pub use server::{BindError, Server};
 
 use crate::clock::ReadNow;
-use crate::insight::{Phase, Watch};
+use crate::insight::{Overview, Watches};
 use crate::metrics::{self, Metrics};
 
 /// What the answers are made from.
@@ -28,8 +28,8 @@ use crate::metrics::{self, Metrics};
 pub struct HttpState {
     /// The series.
     pub metrics: Metrics,
-    /// The newest snapshot.
-    pub watch: Watch,
+    /// The newest snapshots.
+    pub watches: Watches,
     /// The time.
     pub clock: ReadNow,
     /// The topics, by number.
@@ -68,7 +68,7 @@ async fn render(State(state): State<HttpState>) -> Response {
     }
 }
 
-/// The answer of a probe.
+/// The answer of a probe. Of several subtasks it tells of the one that is least well.
 #[derive(Serialize)]
 struct Verdict {
     status: &'static str,
@@ -81,28 +81,28 @@ struct Verdict {
     blocked: Option<String>,
 }
 
-fn verdict(phase: &Phase, well: &'static str, reason: Option<String>) -> Response {
+fn verdict(overview: &Overview, well: &'static str, reason: Option<String>) -> Response {
     let (code, status) = match reason {
         None => (StatusCode::OK, well),
         Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "failing"),
     };
-    let blocked = if let Phase::Blocked(cause) = phase { Some(cause.clone()) } else { None };
-    (code, Json(Verdict { status, phase: phase.name(), reason, blocked })).into_response()
+    let (phase, blocked) = (overview.phase().name(), overview.blocked().map(str::to_owned));
+    (code, Json(Verdict { status, phase, reason, blocked })).into_response()
 }
 
 async fn livez(State(state): State<HttpState>) -> Response {
-    let snapshot = state.watch.snapshot();
-    verdict(&snapshot.phase, "alive", snapshot.stalled((state.clock)().monotonic))
+    let overview = state.watches.overview();
+    verdict(&overview, "alive", overview.stalled((state.clock)().monotonic))
 }
 
 async fn readyz(State(state): State<HttpState>) -> Response {
-    let snapshot = state.watch.snapshot();
-    verdict(&snapshot.phase, "ready", snapshot.phase.not_ready().map(str::to_owned))
+    let overview = state.watches.overview();
+    verdict(&overview, "ready", overview.not_ready())
 }
 
 async fn status(State(state): State<HttpState>) -> Response {
-    let snapshot = state.watch.snapshot();
-    Json(status::Status::new(&snapshot, &state.topics, (state.clock)())).into_response()
+    let overview = state.watches.overview();
+    Json(status::Status::new(&overview, &state.topics, (state.clock)())).into_response()
 }
 
 #[cfg(test)]

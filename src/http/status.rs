@@ -6,15 +6,32 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::event_time::{EventTime, Now, PartitionId, WatermarkStatus};
-use crate::insight::{FiredWindow, PartitionSnapshot, Phase, Snapshot};
+use crate::insight::{
+    FiredWindow, Overview, PartitionSnapshot, RestoringPartition, Snapshot, sentence,
+};
 
-/// Where the subtask stands.
+/// Where the service stands.
 #[derive(Debug, Serialize)]
 pub(super) struct Status {
     now: i64,
+    /// Of the subtask that is least well.
+    phase: &'static str,
+    /// Of the subtask that is furthest behind.
+    sentence: String,
+    /// Up to where all results are out: the least of the subtasks.
+    watermark: Option<i64>,
+    watermark_lag_ms: Option<i64>,
+    subtasks: Vec<SubtaskStatus>,
+}
+
+/// Where one subtask stands.
+#[derive(Debug, Serialize)]
+struct SubtaskStatus {
+    subtask: u16,
     phase: &'static str,
     /// What the Kafka client said last, while no broker can be reached.
     blocked: Option<String>,
+    sentence: String,
     /// How old all of this is.
     age_ms: Option<i64>,
     watermark: Option<i64>,
@@ -25,6 +42,9 @@ pub(super) struct Status {
     windows_open: usize,
     panes_open: usize,
     oldest_open_window: Option<i64>,
+    state_bytes: usize,
+    /// The partitions whose state is being read back.
+    restoring: Vec<Restoring>,
     /// The newest at the end.
     recent: Vec<RecentWindow>,
     last_commit: Option<i64>,
@@ -55,6 +75,15 @@ struct PartitionStatus {
 }
 
 #[derive(Debug, Serialize)]
+struct Restoring {
+    #[serde(flatten)]
+    id: Partition,
+    /// Records of the changelog.
+    read: u64,
+    end: u64,
+}
+
+#[derive(Debug, Serialize)]
 struct RecentWindow {
     window_start: i64,
     window_end: i64,
@@ -64,13 +93,30 @@ struct RecentWindow {
 }
 
 impl Status {
-    pub(super) fn new(snapshot: &Snapshot, topics: &[String], now: Now) -> Self {
-        let ago = |then| now.monotonic.since(then);
-        let blocked = if let Phase::Blocked(cause) = &snapshot.phase { Some(cause) } else { None };
+    pub(super) fn new(overview: &Overview, topics: &[String], now: Now) -> Self {
+        let watermark = overview.watermark();
         Self {
             now: now.wall.0,
+            phase: overview.phase().name(),
+            sentence: overview.sentence(topics, now.wall),
+            watermark: watermark.map(|time| time.0),
+            watermark_lag_ms: lag(now, watermark),
+            subtasks: overview
+                .subtasks()
+                .map(|(subtask, snapshot)| SubtaskStatus::new(subtask, snapshot, topics, now))
+                .collect(),
+        }
+    }
+}
+
+impl SubtaskStatus {
+    fn new(subtask: u16, snapshot: &Snapshot, topics: &[String], now: Now) -> Self {
+        let ago = |then| now.monotonic.since(then);
+        Self {
+            subtask,
             phase: snapshot.phase.name(),
-            blocked: blocked.cloned(),
+            blocked: snapshot.phase.blocked().map(str::to_owned),
+            sentence: sentence(snapshot, topics, now.wall),
             age_ms: snapshot.taken.map(|taken| ms(ago(taken))),
             watermark: snapshot.watermark.map(|time| time.0),
             watermark_lag_ms: lag(now, snapshot.watermark),
@@ -83,6 +129,12 @@ impl Status {
             windows_open: snapshot.windows_open,
             panes_open: snapshot.panes_open,
             oldest_open_window: snapshot.oldest_open_window.map(|time| time.0),
+            state_bytes: snapshot.state_bytes,
+            restoring: snapshot
+                .restoring
+                .iter()
+                .map(|restoring| Restoring::new(restoring, topics))
+                .collect(),
             recent: snapshot.recent.iter().map(RecentWindow::new).collect(),
             last_commit: snapshot.last_commit.map(|then| (now.wall - ago(then)).0),
         }
@@ -115,6 +167,13 @@ impl PartitionStatus {
             lag: partition.lag(),
             gauges: partition.gauges.iter().copied().collect(),
         }
+    }
+}
+
+impl Restoring {
+    fn new(restoring: &RestoringPartition, topics: &[String]) -> Self {
+        let RestoringPartition { id, read, end } = *restoring;
+        Self { id: Partition::new(id, topics), read, end }
     }
 }
 

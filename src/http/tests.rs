@@ -9,7 +9,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::server::Limits;
 use super::*;
 use crate::event_time::{EventTime, MonotonicTime, Now, PartitionId, TimeWindow, WatermarkStatus};
-use crate::insight::{FiredWindow, PartitionSnapshot, Snapshot};
+use crate::insight::{FiredWindow, PartitionSnapshot, Phase, RestoringPartition, Snapshot};
 use crate::metrics::{MetricsInfo, SourceInfo};
 
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -17,17 +17,16 @@ const ANY_PORT: &str = "127.0.0.1:0";
 /// A server on a port of its own, with a clock and snapshots set by hand.
 struct Bench {
     address: SocketAddr,
-    watch: Watch,
+    watches: Watches,
     now: Arc<Mutex<Now>>,
     metrics: Metrics,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
 }
 
-fn state(now: Arc<Mutex<Now>>) -> HttpState {
+fn state(now: Arc<Mutex<Now>>, subtasks: u16) -> HttpState {
     let info = MetricsInfo {
         librdkafka: "2.12.1".to_owned(),
-        subtask: 0,
         sources: vec![SourceInfo {
             topic: "orders".to_owned(),
             strategy: "ascending".to_owned(),
@@ -37,26 +36,26 @@ fn state(now: Arc<Mutex<Now>>) -> HttpState {
         window_size: Duration::from_mins(1),
         allowed_lateness: Duration::ZERO,
     };
-    let watch = Watch::default();
+    let watches = Watches::new(subtasks);
     let clock: ReadNow = Arc::new(move || *now.lock().unwrap());
-    let metrics = Metrics::new(&info, watch.clone(), Arc::clone(&clock)).unwrap();
-    HttpState { metrics, watch, clock, topics: ["orders".to_owned()].into() }
+    let metrics = Metrics::new(&info, watches.clone(), Arc::clone(&clock)).unwrap();
+    HttpState { metrics, watches, clock, topics: ["orders".to_owned()].into() }
 }
 
 async fn bench() -> Bench {
-    bench_with(|server| server).await
+    bench_with(1, |server| server).await
 }
 
-async fn bench_with(adjust: impl FnOnce(Server) -> Server) -> Bench {
+async fn bench_with(subtasks: u16, adjust: impl FnOnce(Server) -> Server) -> Bench {
     let now = Now { monotonic: MonotonicTime::default(), wall: EventTime(1_800_000_000_000) };
     let now = Arc::new(Mutex::new(now));
-    let state = state(Arc::clone(&now));
-    let (watch, metrics) = (state.watch.clone(), state.metrics.clone());
+    let state = state(Arc::clone(&now), subtasks);
+    let (watches, metrics) = (state.watches.clone(), state.metrics.clone());
     let server = adjust(Server::bind(ANY_PORT.parse().unwrap(), state).await.unwrap());
     let (stop, stopped) = oneshot::channel();
     let address = server.address();
     let running = tokio::spawn(server.run(async { stopped.await.unwrap_or(()) }));
-    Bench { address, watch, now, metrics, stop, running }
+    Bench { address, watches, now, metrics, stop, running }
 }
 
 struct Answer {
@@ -114,8 +113,12 @@ impl Bench {
     }
 
     fn publish(&self, phase: Phase) {
+        self.publish_of(0, phase);
+    }
+
+    fn publish_of(&self, subtask: u16, phase: Phase) {
         let taken = Some(self.now.lock().unwrap().monotonic);
-        self.watch.publish(Snapshot { taken, phase, ..Snapshot::default() });
+        self.watches.of(subtask).publish(Snapshot { taken, phase, ..Snapshot::default() });
     }
 
     fn pass(&self, secs: u64) {
@@ -142,7 +145,7 @@ async fn metrics_have_the_content_type_that_prometheus_asks_for() {
 async fn a_long_answer_arrives_whole() {
     let bench = bench().await;
     for partition in 0..1_000 {
-        bench.metrics.assigned(PartitionId { topic: 0, partition });
+        bench.metrics.of(0).assigned(PartitionId { topic: 0, partition });
     }
     let got = bench.get("/metrics").await;
     assert_eq!(got.body.matches("tidegate_records_in_total{").count(), 1_000);
@@ -182,6 +185,8 @@ async fn ready_from_the_first_assignment_until_the_end_begins() {
     );
     for (phase, code) in [
         (Phase::Blocked("all brokers are down".to_owned()), 200),
+        (Phase::Restoring, 503),
+        (Phase::Standby("another instance reads all partitions".to_owned()), 503),
         (Phase::Draining, 503),
         (Phase::Stopping, 503),
         (Phase::Stopped, 503),
@@ -191,12 +196,16 @@ async fn ready_from_the_first_assignment_until_the_end_begins() {
     }
 }
 
+const SENTENCE: &str = "Reading back what open windows held (1 partition, 2 of 5 changelog records). Watermark \
+                    07:59:55.0, 5.0 s behind now, held back by orders/3 (2 records not read yet, no record yet, \
+                    never idle, since it has no idle timeout)";
+
 #[tokio::test]
 async fn the_status_is_the_snapshot_in_milliseconds() {
     let bench = bench().await;
     let id = PartitionId { topic: 0, partition: 3 };
     bench.pass(10);
-    bench.watch.publish(Snapshot {
+    bench.watches.of(0).publish(Snapshot {
         taken: Some(MonotonicTime(Duration::from_millis(9_800))),
         phase: Phase::Running,
         watermark: Some(EventTime(1_799_999_995_000)),
@@ -219,13 +228,20 @@ async fn the_status_is_the_snapshot_in_milliseconds() {
             late: 1,
             fired_at: EventTime(61_000),
         }],
+        state_bytes: 640,
+        restoring: vec![RestoringPartition {
+            id: PartitionId { topic: 0, partition: 4 },
+            read: 2,
+            end: 5,
+        }],
         last_commit: Some(MonotonicTime(Duration::from_secs(9))),
         ..Snapshot::default()
     });
-    let expected = serde_json::json!({
-        "now": 1_800_000_000_000_i64,
+    let subtask = serde_json::json!({
+        "subtask": 0,
         "phase": "running",
         "blocked": null,
+        "sentence": SENTENCE,
         "age_ms": 200,
         "watermark": 1_799_999_995_000_i64,
         "watermark_lag_ms": 5_000,
@@ -240,12 +256,53 @@ async fn the_status_is_the_snapshot_in_milliseconds() {
         "windows_open": 0,
         "panes_open": 0,
         "oldest_open_window": null,
+        "state_bytes": 640,
+        "restoring": [{ "topic": "orders", "partition": 4, "read": 2, "end": 5 }],
         "recent": [{
             "window_start": 0, "window_end": 60_000, "on_time": 4, "late": 1, "fired_at": 61_000,
         }],
         "last_commit": 1_799_999_999_000_i64,
     });
+    let expected = serde_json::json!({
+        "now": 1_800_000_000_000_i64,
+        "phase": "running",
+        "sentence": SENTENCE,
+        "watermark": 1_799_999_995_000_i64,
+        "watermark_lag_ms": 5_000,
+        "subtasks": [subtask],
+    });
     assert_eq!(bench.probe("/api/v1/status").await, (200, expected));
+}
+
+#[tokio::test]
+async fn of_several_subtasks_the_one_that_is_least_well_is_told() {
+    let bench = bench_with(2, |server| server).await;
+    bench.publish_of(0, Phase::Running);
+    let (code, body) = bench.probe("/readyz").await;
+    assert_eq!((code, &body["phase"]), (503, &"starting".into()));
+    assert_eq!(body["reason"], "subtask 1: waiting for the first assignment");
+    bench.publish_of(1, Phase::Running); // with no partition at all: a standby
+    assert_eq!(bench.probe("/readyz").await.0, 200);
+
+    bench.publish_of(1, Phase::Blocked("all brokers are down".to_owned()));
+    let (code, body) = bench.probe("/readyz").await;
+    assert_eq!((code, &body["blocked"]), (200, &"all brokers are down".into()));
+    bench.pass(31);
+    bench.publish_of(0, Phase::Running);
+    let (code, body) = bench.probe("/livez").await;
+    assert_eq!(
+        (code, &body["reason"]),
+        (503, &"subtask 1: the loop has not turned for 31 s".into())
+    );
+
+    let (code, body) = bench.probe("/api/v1/status").await;
+    assert_eq!((code, &body["phase"], &body["watermark"]), (200, &"blocked".into(), &().into()));
+    let sentence = "Subtask 1, the furthest behind of 2: Brokers out of reach (all brokers are down). No watermark \
+                    yet: no partition is assigned here";
+    assert_eq!(body["sentence"], sentence);
+    let numbers: Vec<_> =
+        body["subtasks"].as_array().unwrap().iter().map(|s| &s["subtask"]).collect();
+    assert_eq!(numbers, [0, 1]);
 }
 
 #[tokio::test]
@@ -271,7 +328,7 @@ async fn a_header_without_end_is_refused() {
 #[tokio::test]
 async fn a_port_in_use_is_named_with_the_setting() {
     let bench = bench().await;
-    let fault = Server::bind(bench.address, state(Arc::clone(&bench.now))).await.unwrap_err();
+    let fault = Server::bind(bench.address, state(Arc::clone(&bench.now), 1)).await.unwrap_err();
     let text = fault.to_string();
     assert!(text.contains(&bench.address.to_string()) && text.contains("http.listen"), "{text}");
     assert_eq!(fault.cause.kind(), std::io::ErrorKind::AddrInUse);
@@ -285,7 +342,7 @@ async fn silent_clients_lose_their_connections_to_others() {
         lifetime: Duration::from_mins(1),
         grace: Duration::from_secs(1),
     };
-    let bench = bench_with(|server| server.limited(limits)).await;
+    let bench = bench_with(1, |server| server.limited(limits)).await;
     let mut silent = open(bench.address); // takes the only slot
     let mut slow = open(bench.address);
     slow.write_all(b"GET / HTTP/1.1\r\nhost: here").unwrap();
@@ -306,7 +363,7 @@ async fn a_connection_is_ended_after_its_lifetime() {
         lifetime: Duration::from_millis(50),
         grace: Duration::from_millis(50),
     };
-    let bench = bench_with(|server| server.limited(limits)).await;
+    let bench = bench_with(1, |server| server.limited(limits)).await;
     let idle = open(bench.address);
     assert_eq!(bench.get("/livez").await.code, 200);
     drop(idle);

@@ -11,6 +11,8 @@ impl Phase {
         match self {
             Self::Starting => "starting",
             Self::Running => "running",
+            Self::Restoring => "restoring",
+            Self::Standby(_) => "standby",
             Self::Blocked(_) => "blocked",
             Self::Draining => "draining",
             Self::Stopping => "stopping",
@@ -18,14 +20,21 @@ impl Phase {
         }
     }
 
+    /// What the Kafka client said last, while no broker can be reached.
+    pub fn blocked(&self) -> Option<&str> {
+        if let Self::Blocked(cause) = self { Some(cause) } else { None }
+    }
+
     /// What stands in the way of readiness.
     ///
     /// A broker that goes away after the first assignment does not: taking the instance out of service would not
     /// bring it back. An instance that joined and was given no partition is ready too, as a standby.
-    pub fn not_ready(&self) -> Option<&'static str> {
+    pub fn not_ready(&self) -> Option<&str> {
         match self {
             Self::Running | Self::Blocked(_) => None,
             Self::Starting => Some("waiting for the first assignment"),
+            Self::Restoring => Some("reading back what open windows held"),
+            Self::Standby(reason) => Some(reason),
             Self::Draining => Some("firing what is open before the end"),
             Self::Stopping => Some("committing and closing"),
             Self::Stopped => Some("the loop has ended"),
@@ -82,6 +91,7 @@ mod tests {
         assert!(!ready(Phase::Starting));
         assert!(ready(Phase::Running));
         assert!(ready(Phase::Blocked("brokers are down".into())));
+        assert!(!ready(Phase::Restoring) && !ready(Phase::Standby("another reads".into())));
         assert!(!ready(Phase::Draining) && !ready(Phase::Stopping) && !ready(Phase::Stopped));
     }
 

@@ -4,11 +4,12 @@
 //! [`Watch`]; the [`Tally`] is added to the metrics when a transaction has committed.
 
 mod health;
+mod overview;
 mod sentence;
+mod watch;
 pub mod words;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::codec::Reason;
@@ -16,7 +17,9 @@ use crate::event_time::{
     EventTime, LateCause, MonotonicTime, PartitionId, TimeWindow, Timing, WatermarkStatus,
 };
 
+pub use overview::Overview;
 pub use sentence::sentence;
+pub use watch::{Watch, Watches};
 
 /// Where the subtask stands, as of its last emit tick.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +40,10 @@ pub struct Snapshot {
     pub panes_open: usize,
     /// The start of the oldest window held.
     pub oldest_open_window: Option<EventTime>,
+    /// About how much memory the state takes, in bytes.
+    pub state_bytes: usize,
+    /// The partitions whose state is being read back, in their order.
+    pub restoring: Vec<RestoringPartition>,
     /// The windows that fired last, the newest at the end; at most [`Snapshot::RECENT`].
     pub recent: Vec<FiredWindow>,
     /// When the last commit ended.
@@ -56,6 +63,10 @@ pub enum Phase {
     Starting,
     /// Reading.
     Running,
+    /// Reading back what open windows held, before anything else.
+    Restoring,
+    /// Keeping out of the group while another instance has to read all partitions; why.
+    Standby(String),
     /// Trying to reach the brokers again; what the client said last.
     Blocked(String),
     /// Firing what is open before it ends.
@@ -64,6 +75,39 @@ pub enum Phase {
     Stopping,
     /// Ended.
     Stopped,
+}
+
+/// How far the state of a partition has been read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoringPartition {
+    /// Which one.
+    pub id: PartitionId,
+    /// Records of the changelog read so far.
+    pub read: u64,
+    /// Records of the changelog to read in all.
+    pub end: u64,
+}
+
+/// Why state was read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RestoreCause {
+    /// Partitions came in.
+    Assigned,
+    /// A transaction was aborted.
+    Aborted,
+}
+
+impl RestoreCause {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Assigned, Self::Aborted];
+
+    /// The word used in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Assigned => "assigned",
+            Self::Aborted => "aborted",
+        }
+    }
 }
 
 /// One partition as of the last emit tick.
@@ -116,22 +160,6 @@ pub struct FiredWindow {
     pub late: u64,
     /// When its last pane fired, on the wall clock.
     pub fired_at: EventTime,
-}
-
-/// The newest snapshot, shared between the loop that writes it and the readers.
-#[derive(Clone, Debug, Default)]
-pub struct Watch(Arc<Mutex<Arc<Snapshot>>>);
-
-impl Watch {
-    /// The newest snapshot.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Replaces the snapshot.
-    pub fn publish(&self, snapshot: Snapshot) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
-    }
 }
 
 /// What became of the records since the last commit: counts that are true only once the commit is.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{PartitionSnapshot, Phase, Snapshot, words};
+use super::{PartitionSnapshot, Phase, RestoringPartition, Snapshot, words};
 use crate::event_time::{EventTime, WatermarkStatus};
 
 /// Says where the watermark is, how far behind now, and which partition holds it back and why, as far as the snapshot
@@ -17,7 +17,9 @@ use crate::event_time::{EventTime, WatermarkStatus};
 /// ```
 pub fn sentence(snapshot: &Snapshot, topics: &[String], wall: EventTime) -> String {
     let phase = match &snapshot.phase {
-        Phase::Starting | Phase::Running => String::new(),
+        Phase::Starting | Phase::Running if snapshot.restoring.is_empty() => String::new(),
+        Phase::Starting | Phase::Running | Phase::Restoring => restoring(snapshot),
+        Phase::Standby(why) => format!("Standing by ({why}). "),
         Phase::Blocked(why) => format!("Brokers out of reach ({why}). "),
         Phase::Draining => "Firing what is open before the end. ".to_owned(),
         Phase::Stopping => "Committing and closing. ".to_owned(),
@@ -32,6 +34,21 @@ pub fn sentence(snapshot: &Snapshot, topics: &[String], wall: EventTime) -> Stri
         words::distance(watermark, wall),
         held_back(snapshot, watermark, topics, wall)
     )
+}
+
+/// How far the state has been read back.
+fn restoring(snapshot: &Snapshot) -> String {
+    let sum = |of: fn(&RestoringPartition) -> u64| snapshot.restoring.iter().map(of).sum();
+    let progress = match snapshot.restoring.len() {
+        0 => String::new(),
+        partitions => format!(
+            " ({partitions} partition{}, {} of {} changelog records)",
+            if partitions == 1 { "" } else { "s" },
+            words::count(sum(|partition| partition.read)),
+            words::count(sum(|partition| partition.end))
+        ),
+    };
+    format!("Reading back what open windows held{progress}. ")
 }
 
 /// Who holds a watermark where it is.
@@ -75,7 +92,7 @@ fn waiting(snapshot: &Snapshot, topics: &[String], wall: EventTime) -> String {
 fn nobody(snapshot: &Snapshot) -> String {
     match snapshot.partitions.len() {
         0 if snapshot.phase == Phase::Starting => ": no partition has been assigned yet".to_owned(),
-        0 => ": no partition is assigned to this instance".to_owned(),
+        0 => ": no partition is assigned here".to_owned(),
         all if all > count_idle(snapshot) => String::new(),
         1 => ": its only partition is idle".to_owned(),
         all => format!(": all {all} partitions are idle"),
@@ -187,7 +204,7 @@ mod tests {
     #[test]
     fn before_anything_is_assigned() {
         check(&Snapshot::default(), "No watermark yet: no partition has been assigned yet");
-        check(&snapshot(Vec::new()), "No watermark yet: no partition is assigned to this instance");
+        check(&snapshot(Vec::new()), "No watermark yet: no partition is assigned here");
     }
 
     #[test]
@@ -295,11 +312,37 @@ mod tests {
     }
 
     #[test]
+    fn a_restore_says_how_far_it_is_while_others_are_read() {
+        let restoring = |partition: i32, read| RestoringPartition {
+            id: PartitionId { topic: 0, partition },
+            read,
+            end: 4_000,
+        };
+        let with = |restoring| Snapshot { restoring, ..snapshot(vec![idle(0)]) };
+        let rest = "Watermark 12:02:46.0, 1 min 0 s behind now: its only partition is idle";
+        check(
+            &with(vec![restoring(1, 1_204)]),
+            &format!(
+                "Reading back what open windows held (1 partition, 1,204 of 4,000 changelog records). {rest}"
+            ),
+        );
+        check(
+            &with(vec![restoring(1, 1_204), restoring(2, 0)]),
+            &format!(
+                "Reading back what open windows held (2 partitions, 1,204 of 8,000 changelog records). {rest}"
+            ),
+        );
+    }
+
+    #[test]
     fn what_the_loop_is_doing_comes_first() {
         let with = |phase| Snapshot { phase, ..snapshot(vec![idle(0), idle(1)]) };
         let rest = "Watermark 12:02:46.0, 1 min 0 s behind now: all 2 partitions are idle";
         let blocked = Phase::Blocked("connection refused".to_owned());
         check(&with(blocked), &format!("Brokers out of reach (connection refused). {rest}"));
+        let standby = Phase::Standby("one reads all partitions".to_owned());
+        check(&with(standby), &format!("Standing by (one reads all partitions). {rest}"));
+        check(&with(Phase::Restoring), &format!("Reading back what open windows held. {rest}"));
         check(&with(Phase::Draining), &format!("Firing what is open before the end. {rest}"));
         check(&with(Phase::Stopping), &format!("Committing and closing. {rest}"));
         check(&with(Phase::Stopped), &format!("Ended. {rest}"));

@@ -7,7 +7,7 @@ use super::family::{Family, count};
 use super::{CommitOutcome, RebalanceEvent, Scrape};
 use crate::codec::Reason;
 use crate::event_time::{LateCause, PartitionId, Timing};
-use crate::insight::{PartitionTally, Tally};
+use crate::insight::{PartitionTally, RestoreCause, Tally};
 
 /// Everything counted since the start.
 #[derive(Clone, Default)]
@@ -15,6 +15,8 @@ pub(super) struct Totals {
     records: Tally,
     commits: BTreeMap<CommitOutcome, u64>,
     rebalances: BTreeMap<RebalanceEvent, u64>,
+    restores: BTreeMap<(u16, RestoreCause), u64>,
+    restored_entries: u64,
     kafka_errors: BTreeMap<(String, bool), u64>,
 }
 
@@ -61,6 +63,11 @@ impl Totals {
         *self.rebalances.entry(event).or_default() += 1;
     }
 
+    pub(super) fn restore(&mut self, subtask: u16, cause: RestoreCause, entries: usize) {
+        *self.restores.entry((subtask, cause)).or_default() += 1;
+        self.restored_entries += u64::try_from(entries).unwrap_or(u64::MAX);
+    }
+
     pub(super) fn kafka_error(&mut self, code: &str, fatal: bool) {
         let key = (code.to_owned(), fatal);
         let full = self.kafka_errors.len() >= KAFKA_ERROR_CODES;
@@ -103,15 +110,34 @@ pub(super) fn families(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
     families.extend(by_partition(scrape, &totals.records));
     families.extend(of_windows(&totals.records));
     families.extend(of_client(totals));
-    let ticks = scrape.ticks.load(Ordering::Relaxed);
-    families.push(
-        Family::counter(
-            "tidegate_watermark_ticks_total",
-            "Periodic watermark emissions; it stands still only if the loop does.",
-        )
-        .with(&[], count(ticks)),
-    );
+    families.extend(of_subtasks(scrape, totals));
     families
+}
+
+/// What each subtask must be seen to do, since a sum would hide one that does not.
+fn of_subtasks(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
+    let mut ticks = Family::counter(
+        "tidegate_watermark_ticks_total",
+        "Periodic watermark emissions; it stands still only if the subtask's loop does.",
+    );
+    let mut restores = Family::counter(
+        "tidegate_restores_total",
+        "Times a subtask read back what open windows held, by what made it necessary.",
+    );
+    for (number, ticked) in (0..).zip(&scrape.ticks) {
+        let subtask = number.to_string();
+        let subtask = ("subtask", subtask.as_str());
+        ticks.push(&[subtask], count(ticked.load(Ordering::Relaxed)));
+        for cause in RestoreCause::ALL {
+            let times = totals.restores.get(&(number, cause)).copied().unwrap_or(0);
+            restores.push(&[subtask, ("cause", cause.name())], count(times));
+        }
+    }
+    let entries = Family::counter(
+        "tidegate_restored_entries_total",
+        "(window, key) entries read back from the changelog.",
+    );
+    vec![ticks, restores, entries.with(&[], count(totals.restored_entries))]
 }
 
 fn by_topic(scrape: &Scrape, records: &Tally) -> Vec<Family> {

@@ -1,11 +1,36 @@
-//! Where things stand, read from the newest snapshot at the scrape.
+//! Where things stand, read from the newest snapshots at the scrape.
 
 use std::collections::BTreeMap;
 
 use super::family::{Family, count, flag, lag, offset, seconds, size, timestamp};
 use super::{Scrape, State};
-use crate::event_time::{EventTime, WatermarkStatus};
-use crate::insight::{PartitionSnapshot, Snapshot};
+use crate::event_time::{EventTime, PartitionId, WatermarkStatus};
+use crate::insight::{Overview, PartitionSnapshot, Snapshot};
+
+/// A subtask with its partitions.
+struct Subtask<'a> {
+    number: u16,
+    label: String,
+    snapshot: &'a Snapshot,
+    partitions: Vec<Labelled<'a>>,
+}
+
+impl<'a> Subtask<'a> {
+    fn new(scrape: &'a Scrape, state: &State, number: u16, snapshot: &'a Snapshot) -> Self {
+        let has = |id: &PartitionId| state.owners.get(id) == Some(&number);
+        let partitions = snapshot.partitions.iter().filter(|partition| has(&partition.id));
+        let partitions = partitions.map(|partition| Labelled {
+            topic: scrape.topic(partition.id.topic),
+            number: partition.id.partition.to_string(),
+            partition,
+        });
+        Self { number, label: number.to_string(), snapshot, partitions: partitions.collect() }
+    }
+
+    fn label(&self) -> (&str, &str) {
+        ("subtask", &self.label)
+    }
+}
 
 /// A partition with its labels.
 struct Labelled<'a> {
@@ -23,20 +48,22 @@ impl Labelled<'_> {
 pub(super) fn families(
     scrape: &Scrape,
     state: &State,
-    snapshot: &Snapshot,
+    overview: &Overview,
     now: EventTime,
 ) -> Vec<Family> {
-    let assigned = snapshot.partitions.iter().filter(|p| state.assigned.contains(&p.id));
-    let partitions: Vec<Labelled<'_>> = assigned
-        .map(|partition| Labelled {
-            topic: scrape.topic(partition.id.topic),
-            number: partition.id.partition.to_string(),
-            partition,
-        })
+    let subtasks: Vec<Subtask<'_>> = overview
+        .subtasks()
+        .map(|(number, snapshot)| Subtask::new(scrape, state, number, snapshot))
         .collect();
-    let mut families = of_subtask(scrape, snapshot, &partitions, now);
-    families.extend(of_windows(snapshot));
-    families.extend(of_service(state, snapshot));
+    let partitions: Vec<&Labelled<'_>> =
+        subtasks.iter().flat_map(|subtask| &subtask.partitions).collect();
+    let mut families = of_subtasks(&subtasks, now);
+    families.extend(of_state(&subtasks, state));
+    families.extend(of_windows(&subtasks));
+    families.push(
+        Family::gauge("tidegate_ready", "1 from the first assignment until the service ends.")
+            .with(&[], flag(overview.not_ready().is_none())),
+    );
     families.push(by_state(scrape, &partitions));
     families.extend(by_partition(&partitions, now));
     families.extend(of_generators(&partitions));
@@ -44,58 +71,72 @@ pub(super) fn families(
 }
 
 /// A subtask that reads nothing has no watermark: one that stayed behind would look like a lag.
-fn of_subtask(
-    scrape: &Scrape,
-    snapshot: &Snapshot,
-    partitions: &[Labelled<'_>],
-    now: EventTime,
-) -> Vec<Family> {
-    let subtask = [("subtask", scrape.subtask.as_str())];
-    let watermark = snapshot.watermark.filter(|_| !partitions.is_empty());
+fn of_subtasks(subtasks: &[Subtask<'_>], now: EventTime) -> Vec<Family> {
+    let mut watermark =
+        Family::gauge("tidegate_watermark_timestamp_seconds", "The subtask watermark.");
+    let mut behind = Family::gauge(
+        "tidegate_watermark_lag_seconds",
+        "The wall clock minus the subtask watermark, at the scrape; negative if the watermark is ahead.",
+    );
     let mut holder = Family::gauge(
         "tidegate_watermark_holder",
-        "1 for the active partition with the least watermark: the one that results wait for.",
+        "1 for the subtask's active partition with the least watermark: the one that its results wait for.",
     );
-    for partition in partitions.iter().filter(|p| Some(p.partition.id) == snapshot.holder) {
-        holder.push(&partition.labels(), 1.0);
+    for subtask in subtasks.iter().filter(|subtask| !subtask.partitions.is_empty()) {
+        if let Some(time) = subtask.snapshot.watermark {
+            watermark.push(&[subtask.label()], timestamp(time));
+            behind.push(&[subtask.label()], lag(now, time));
+        }
+        let holds = |id| Some(id) == subtask.snapshot.holder;
+        for labelled in subtask.partitions.iter().filter(|p| holds(p.partition.id)) {
+            let [topic, partition] = labelled.labels();
+            holder.push(&[subtask.label(), topic, partition], 1.0);
+        }
     }
-    vec![
-        Family::gauge("tidegate_watermark_timestamp_seconds", "The subtask watermark.")
-            .with(&subtask, watermark.map(timestamp)),
-        Family::gauge(
-            "tidegate_watermark_lag_seconds",
-            "The wall clock minus the subtask watermark, at the scrape; negative if the watermark is ahead.",
-        )
-        .with(&subtask, watermark.map(|watermark| lag(now, watermark))),
-        holder,
-    ]
+    vec![watermark, behind, holder]
 }
 
-fn of_windows(snapshot: &Snapshot) -> Vec<Family> {
+/// What each subtask has in memory, and when it was last safe.
+fn of_state(subtasks: &[Subtask<'_>], state: &State) -> Vec<Family> {
+    let mut bytes = Family::gauge("tidegate_state_bytes", "Memory that the state takes, about.");
+    let mut restoring = Family::gauge(
+        "tidegate_partitions_restoring",
+        "Partitions whose state is being read back; their records are not read yet.",
+    );
+    let mut last_commit =
+        Family::gauge("tidegate_last_commit_timestamp_seconds", "When the last commit ended.");
+    for subtask in subtasks {
+        let label = [subtask.label()];
+        bytes.push(&label, size(subtask.snapshot.state_bytes));
+        let ours = subtask.snapshot.restoring.iter().filter(|restoring| {
+            // A partition may be said to have come only when its state is there.
+            state.owners.get(&restoring.id).is_none_or(|owner| *owner == subtask.number)
+        });
+        restoring.push(&label, size(ours.count()));
+        let committed = state.last_commits.get(&subtask.number).copied();
+        last_commit = last_commit.with(&label, committed.map(timestamp));
+    }
+    vec![bytes, restoring, last_commit]
+}
+
+fn of_windows(subtasks: &[Subtask<'_>]) -> Vec<Family> {
+    let sum = |of: fn(&Snapshot) -> usize| subtasks.iter().map(|s| of(s.snapshot)).sum();
+    let oldest = subtasks.iter().filter_map(|subtask| subtask.snapshot.oldest_open_window).min();
     vec![
-        Family::gauge("tidegate_windows_open", "Distinct windows held.")
-            .with(&[], size(snapshot.windows_open)),
+        Family::gauge("tidegate_windows_open", "Distinct windows held, added up over subtasks.")
+            .with(&[], size(sum(|snapshot| snapshot.windows_open))),
         Family::gauge("tidegate_window_panes_open", "(window, key) entries held.")
-            .with(&[], size(snapshot.panes_open)),
+            .with(&[], size(sum(|snapshot| snapshot.panes_open))),
         Family::gauge(
             "tidegate_oldest_open_window_timestamp_seconds",
             "The start of the oldest window held.",
         )
-        .with(&[], snapshot.oldest_open_window.map(timestamp)),
-    ]
-}
-
-fn of_service(state: &State, snapshot: &Snapshot) -> Vec<Family> {
-    vec![
-        Family::gauge("tidegate_last_commit_timestamp_seconds", "When the last commit ended.")
-            .with(&[], state.last_commit.map(timestamp)),
-        Family::gauge("tidegate_ready", "1 from the first assignment until the service ends.")
-            .with(&[], flag(snapshot.phase.not_ready().is_none())),
+        .with(&[], oldest.map(timestamp)),
     ]
 }
 
 /// Every partition is counted once; all states exist for every topic.
-fn by_state(scrape: &Scrape, partitions: &[Labelled<'_>]) -> Family {
+fn by_state(scrape: &Scrape, partitions: &[&Labelled<'_>]) -> Family {
     let mut family = Family::gauge(
         "tidegate_partitions",
         "Partitions assigned, by state; one that is idle counts as that alone.",
@@ -119,7 +160,7 @@ fn state_of(partition: &PartitionSnapshot) -> &'static str {
     }
 }
 
-fn by_partition(partitions: &[Labelled<'_>], now: EventTime) -> Vec<Family> {
+fn by_partition(partitions: &[&Labelled<'_>], now: EventTime) -> Vec<Family> {
     type Value = fn(&PartitionSnapshot, EventTime) -> Option<f64>;
     let gauges: [(&str, &'static str, Value); 8] = [
         (
@@ -172,7 +213,7 @@ fn by_partition(partitions: &[Labelled<'_>], now: EventTime) -> Vec<Family> {
 }
 
 /// The generators' own numbers; one whose name Prometheus would not take is left out.
-fn of_generators(partitions: &[Labelled<'_>]) -> Vec<Family> {
+fn of_generators(partitions: &[&Labelled<'_>]) -> Vec<Family> {
     let word = |name: &str| {
         name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
     };

@@ -11,8 +11,6 @@ use crate::event_time::{EventTime, WatermarkStrategy};
 pub struct MetricsInfo {
     /// The version of the Kafka client library.
     pub librdkafka: String,
-    /// The subtask's number within the service.
-    pub subtask: u16,
     /// The sources, by topic number.
     pub sources: Vec<SourceInfo>,
     /// The length of a window.
@@ -36,7 +34,7 @@ pub struct SourceInfo {
 
 impl MetricsInfo {
     /// What is to be said about this configuration.
-    pub fn new(config: &Config, subtask: u16, librdkafka: impl Into<String>) -> Self {
+    pub fn new(config: &Config, librdkafka: impl Into<String>) -> Self {
         let sources = config.sources.iter().map(|source| SourceInfo {
             topic: source.topic.clone(),
             strategy: source.strategy.name().to_owned(),
@@ -45,7 +43,6 @@ impl MetricsInfo {
         });
         Self {
             librdkafka: librdkafka.into(),
-            subtask,
             sources: sources.collect(),
             window_size: config.windows.size(),
             allowed_lateness: config.allowed_lateness,

@@ -11,22 +11,23 @@ mod counters;
 mod family;
 mod gauges;
 mod info;
+mod subtask;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramOpts, Registry, TextEncoder};
 
 pub use info::{MetricsInfo, SourceInfo};
+pub use subtask::SubtaskMetrics;
 
 use crate::clock::ReadNow;
 use crate::event_time::{EventTime, PartitionId};
-use crate::insight::{Tally, Watch};
+use crate::insight::{Tally, Watches};
 use counters::Totals;
 use family::Family;
 
@@ -38,6 +39,7 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub struct Metrics {
     registry: Registry,
     transaction_duration: Histogram,
+    restore_duration: Histogram,
     scrape: Arc<Scrape>,
 }
 
@@ -93,68 +95,42 @@ impl RebalanceEvent {
 pub struct MetricsError(#[from] prometheus::Error);
 
 impl Metrics {
-    /// The metrics of a service that was told this; gauges come from `watch`, ages from `clock`.
-    pub fn new(info: &MetricsInfo, watch: Watch, clock: ReadNow) -> Result<Self, MetricsError> {
+    /// The metrics of a service that was told this; gauges come from `watches`, one of each subtask, ages from `clock`.
+    pub fn new(info: &MetricsInfo, watches: Watches, clock: ReadNow) -> Result<Self, MetricsError> {
         let registry = Registry::new();
-        let transaction_duration = Histogram::with_opts(
-            HistogramOpts::new(
-                "tidegate_transaction_duration_seconds",
-                "Time from the beginning of a commit to its end, however it ended.",
-            )
-            .buckets(COMMIT_SECONDS.to_vec()),
+        let histogram = |name: &str, help: &str, buckets: &[f64]| {
+            let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            let histogram = Histogram::with_opts(options)?;
+            registry.register(Box::new(histogram.clone()))?;
+            Ok::<_, prometheus::Error>(histogram)
+        };
+        let transaction_duration = histogram(
+            "tidegate_transaction_duration_seconds",
+            "Time from the beginning of a commit to its end, however it ended.",
+            &COMMIT_SECONDS,
         )?;
-        registry.register(Box::new(transaction_duration.clone()))?;
+        let restore_duration = histogram(
+            "tidegate_restore_seconds",
+            "Time to read back what open windows held.",
+            &RESTORE_SECONDS,
+        )?;
         #[cfg(target_os = "linux")]
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         let scrape = Arc::new(Scrape {
             topics: info.sources.iter().map(|source| source.topic.clone()).collect(),
-            subtask: info.subtask.to_string(),
             constant: info::families(info, clock().wall),
-            watch,
+            ticks: (0..watches.count()).map(|_| AtomicU64::new(0)).collect(),
+            watches,
             clock,
-            ticks: AtomicU64::new(0),
             state: Mutex::default(),
         });
         registry.register(Box::new(Snapshots(Arc::clone(&scrape))))?;
-        Ok(Self { registry, transaction_duration, scrape })
+        Ok(Self { registry, transaction_duration, restore_duration, scrape })
     }
 
-    /// A partition came: its counters exist from now on, its gauges once a snapshot has it.
-    pub fn assigned(&self, partition: PartitionId) {
-        let mut state = self.scrape.state();
-        state.assigned.insert(partition);
-        state.totals.create(partition);
-    }
-
-    /// A partition went: its gauges are gone, its counters stay.
-    pub fn revoked(&self, partition: PartitionId) {
-        self.scrape.state().assigned.remove(&partition);
-    }
-
-    /// The loop emitted its watermarks once more.
-    pub fn ticked(&self) {
-        self.scrape.ticks.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// What became of the records of a commit that has ended.
-    pub fn add(&self, tally: &Tally) {
-        self.scrape.state().totals.add(tally);
-    }
-
-    /// A commit of results and offsets ended: a Kafka transaction, or what stands for it at least once.
-    pub fn committed(&self, took: Duration, outcome: CommitOutcome) {
-        self.transaction_duration.observe(took.as_secs_f64());
-        let wall = (self.scrape.clock)().wall;
-        let mut state = self.scrape.state();
-        state.totals.commit(outcome);
-        if outcome == CommitOutcome::Committed {
-            state.last_commit = Some(wall);
-        }
-    }
-
-    /// The group gave or took partitions.
-    pub fn rebalanced(&self, event: RebalanceEvent) {
-        self.scrape.state().totals.rebalance(event);
+    /// What one of the subtasks writes to.
+    pub fn of(&self, subtask: u16) -> SubtaskMetrics {
+        SubtaskMetrics::new(self.clone(), subtask)
     }
 
     /// The client reported an error, by the name its library gives it.
@@ -177,22 +153,23 @@ impl Metrics {
 struct Scrape {
     /// By number.
     topics: Vec<String>,
-    subtask: String,
     /// What never changes.
     constant: Vec<Family>,
-    watch: Watch,
+    watches: Watches,
     clock: ReadNow,
-    ticks: AtomicU64,
+    /// By subtask.
+    ticks: Vec<AtomicU64>,
     state: Mutex<State>,
 }
 
 #[derive(Clone, Default)]
 struct State {
     totals: Totals,
-    /// Says that a partition is gone before the next snapshot does.
-    assigned: BTreeSet<PartitionId>,
-    /// Kept as a time of day, since one worked out at each scrape would move with the clock's corrections.
-    last_commit: Option<EventTime>,
+    /// Which subtask has a partition. It says that a partition is gone before the next snapshot does, and of two
+    /// subtasks of which one does not know yet that it has lost the partition, which one has it.
+    owners: BTreeMap<PartitionId, u16>,
+    /// By subtask. Kept as a time of day, since one worked out at each scrape would move with the clock's corrections.
+    last_commits: BTreeMap<u16, EventTime>,
 }
 
 impl Scrape {
@@ -206,10 +183,10 @@ impl Scrape {
 
     fn families(&self) -> Vec<Family> {
         let state = self.state().clone();
-        let snapshot = self.watch.snapshot();
+        let overview = self.watches.overview();
         let mut families = self.constant.clone();
         families.extend(counters::families(self, &state.totals));
-        families.extend(gauges::families(self, &state, &snapshot, (self.clock)().wall));
+        families.extend(gauges::families(self, &state, &overview, (self.clock)().wall));
         // A generator may name a number of its own as one of ours is named; ours stays.
         let mut names = BTreeSet::new();
         families.retain(|family| names.insert(family.name().to_owned()));
@@ -238,6 +215,9 @@ impl Collector for Snapshots {
 
 const COMMIT_SECONDS: [f64; 12] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+const RESTORE_SECONDS: [f64; 12] =
+    [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
 
 #[cfg(test)]
 mod tests;

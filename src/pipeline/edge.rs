@@ -226,6 +226,8 @@ pub trait Observer {
     fn committed(&self, _tally: &crate::insight::Tally, _took: Duration) {}
     /// A transaction was aborted.
     fn aborted(&self, _took: Duration) {}
+    /// State was read back: so many entries of open windows.
+    fn restored(&self, _cause: crate::insight::RestoreCause, _entries: usize, _took: Duration) {}
     /// A periodic emission was done.
     fn ticked(&self) {}
 }

@@ -296,6 +296,8 @@ impl<K: TransactionalSink> Engine<K> {
             windows_open: self.subtask.open_window_count(),
             panes_open: self.subtask.open_panes(),
             oldest_open_window: self.subtask.oldest_open_window().map(|window| window.start),
+            state_bytes: 0,
+            restoring: Vec::new(),
             recent: self.recent.clone(),
             last_commit,
         }

@@ -9,12 +9,15 @@ mod output;
 mod source;
 mod values;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::fault::{Noted, Report};
 use super::key_path::KeyPath;
-use super::settings::{DeliverySettings, GuardSettings, LogSettings, Settings, WindowSettings};
-use super::{Config, Delivery, Guarantee, Guard, Http, Log, LogFormat};
+use super::settings::{
+    DeliverySettings, GuardSettings, LogSettings, ServiceSettings, Settings, WindowSettings,
+};
+use super::{Config, Delivery, Guarantee, Guard, Http, Key, Log, LogFormat};
 use crate::event_time::{AllIdle, NamedStrategy, Panes, TumblingWindows};
 
 /// What the reading knows besides the settings.
@@ -63,17 +66,13 @@ pub(super) fn parse(
         parse_listen,
     );
     let log = parse_log(&settings.log, report);
-    let shutdown_timeout = report.value(
-        &KeyPath::of("service.shutdown_timeout"),
-        settings.service.shutdown_timeout.as_ref(),
-        "write \"25s\"",
-        values::positive_duration,
-    );
+    let service = parse_service(&settings.service, key.as_ref().ok(), report);
 
     let (windows, allowed_lateness, panes) = window?;
     let (sources, emit_interval) = (sources?, emit_interval?);
     source::warn_of_short_timeouts(&sources, emit_interval, report);
     let (key, aggregates) = (key?, aggregates?);
+    let (subtasks, shutdown_timeout) = service?;
     source::warn_of_unused_fields(&sources, &key, &aggregates, report);
     Ok(Config {
         kafka: kafka?,
@@ -93,7 +92,8 @@ pub(super) fn parse(
         delivery: delivery?,
         http: Http { listen: listen? },
         log: log?,
-        shutdown_timeout: shutdown_timeout?,
+        subtasks,
+        shutdown_timeout,
     })
 }
 
@@ -212,6 +212,34 @@ fn parse_listen(text: &str) -> Result<std::net::SocketAddr, String> {
     })
 }
 
+fn parse_service(
+    settings: &ServiceSettings,
+    key: Option<&Key>,
+    report: &mut Report<'_>,
+) -> Result<(u16, Duration), Noted> {
+    let section = KeyPath::of("service");
+    let subtasks_key = section.key("subtasks");
+    let subtasks = report.value(&subtasks_key, settings.subtasks.as_ref(), "write 1", |text| {
+        values::whole(text, &SUBTASKS)
+    });
+    let shutdown_timeout = report.value(
+        &section.key("shutdown_timeout"),
+        settings.shutdown_timeout.as_ref(),
+        "write \"25s\"",
+        values::positive_duration,
+    );
+    let subtasks = subtasks?;
+    if subtasks > 1 && key.is_some_and(Key::needs_all_partitions) {
+        let problem = format!(
+            "is {subtasks}, but with key.fields the records of one key are in all partitions, and each subtask would \
+             count only those of its own; write 1, or take the message key (key.from = \"message\"), or have a result \
+             for each partition (key.partial = true)"
+        );
+        return Err(report.fault(&subtasks_key, problem));
+    }
+    Ok((subtasks, shutdown_timeout?))
+}
+
 fn parse_log(settings: &LogSettings, report: &mut Report<'_>) -> Result<Log, Noted> {
     let section = KeyPath::of("log");
     let format =
@@ -228,6 +256,9 @@ fn parse_log(settings: &LogSettings, report: &mut Report<'_>) -> Result<Log, Not
         });
     Ok(Log { format: format?, filter: filter? })
 }
+
+/// Each has a consumer and a producer with their threads and queues.
+const SUBTASKS: RangeInclusive<u16> = 1..=64;
 
 const ALL_IDLE: [(&str, AllIdle); 3] =
     [("hold", AllIdle::Hold), ("flush", AllIdle::Flush), ("wall_clock", AllIdle::WallClock)];

@@ -54,7 +54,7 @@ fn what_nobody_wrote_has_its_default() {
     };
     assert_eq!(config.delivery, delivery);
     assert_eq!(config.http.listen, "127.0.0.1:8080".parse().unwrap());
-    assert_eq!(config.shutdown_timeout, Duration::from_secs(25));
+    assert_eq!((config.subtasks, config.shutdown_timeout), (1, Duration::from_secs(25)));
 }
 
 #[test]

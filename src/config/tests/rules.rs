@@ -228,6 +228,26 @@ fn the_key_comes_from_one_place() {
 }
 
 #[test]
+fn subtasks_share_partitions_and_so_need_a_key_that_keeps_to_one() {
+    check_overrides(&[
+        ("service.subtasks=0", "service.subtasks", &["from 1 to 64"]),
+        ("service.subtasks=65", "service.subtasks", &["from 1 to 64"]),
+        ("service.subtasks=2.5", "service.subtasks", &["whole number"]),
+        (
+            "service.subtasks=2",
+            "service.subtasks",
+            &["is 2", "in all partitions", "write 1", "key.from = \"message\"", "key.partial"],
+        ),
+    ]);
+    let partial = load_text(EXAMPLE, &["service.subtasks=2", "key.partial=true"]).unwrap();
+    assert_eq!(partial.config.subtasks, 2);
+    let message = example_with("fields = [\"origin\"]", "from = \"message\"");
+    assert_eq!(load_text(&message, &["service.subtasks=64"]).unwrap().config.subtasks, 64);
+    let faults = load_text(EXAMPLE, &["service.subtasks=2", "window.size=90"]).unwrap_err();
+    assert_eq!(faults.len(), 2, "also where other things are wrong: {faults:?}");
+}
+
+#[test]
 fn topics_have_legal_names_and_one_use_each() {
     let long = format!("results.topic={}", "x".repeat(250));
     check_overrides(&[

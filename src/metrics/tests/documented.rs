@@ -52,7 +52,7 @@ fn full() -> Bench {
         partitions: vec![partition],
         ..subtask_at(START)
     });
-    bench.metrics.committed(Duration::from_millis(20), CommitOutcome::Committed);
+    bench.metrics.of(0).committed(Duration::from_millis(20), CommitOutcome::Committed);
     bench.metrics.kafka_error("BrokerTransportFailure", true);
     bench
 }

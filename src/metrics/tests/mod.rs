@@ -2,26 +2,32 @@
 
 #[cfg(target_os = "linux")]
 mod documented;
+mod subtasks;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::*;
 use crate::codec::Reason;
 use crate::event_time::{
     AdaptiveSettings, MonotonicTime, Now, Timing, WatermarkStatus, WatermarkStrategy,
 };
-use crate::insight::{PartitionSnapshot, Phase, Snapshot};
+use crate::insight::{PartitionSnapshot, Phase, Snapshot, Tally};
 
 /// Metrics of two topics with a clock and snapshots set by hand.
 struct Bench {
     metrics: Metrics,
-    watch: Watch,
+    watches: Watches,
     now: Arc<Mutex<Now>>,
 }
 
 const START: EventTime = EventTime(1_800_000_000_000);
 
 fn bench() -> Bench {
+    bench_of(1)
+}
+
+fn bench_of(subtasks: u16) -> Bench {
     let source = |topic: &str| SourceInfo {
         topic: topic.to_owned(),
         strategy: "bounded_out_of_orderness".to_owned(),
@@ -30,15 +36,14 @@ fn bench() -> Bench {
     };
     let info = MetricsInfo {
         librdkafka: "2.12.1".to_owned(),
-        subtask: 0,
         sources: vec![source("orders"), source("clicks")],
         window_size: Duration::from_mins(1),
         allowed_lateness: Duration::from_secs(5),
     };
     let now = Arc::new(Mutex::new(Now { monotonic: MonotonicTime::default(), wall: START }));
-    let (watch, clock) = (Watch::default(), Arc::clone(&now));
-    let metrics = Metrics::new(&info, watch.clone(), Arc::new(move || *clock.lock().unwrap()));
-    Bench { metrics: metrics.unwrap(), watch, now }
+    let (watches, clock) = (Watches::new(subtasks), Arc::clone(&now));
+    let metrics = Metrics::new(&info, watches.clone(), Arc::new(move || *clock.lock().unwrap()));
+    Bench { metrics: metrics.unwrap(), watches, now }
 }
 
 impl Bench {
@@ -53,12 +58,16 @@ impl Bench {
         self.publish_with(Snapshot { phase: Phase::Running, partitions, ..Snapshot::default() });
     }
 
-    /// Assigns what the snapshot has, then publishes it.
     fn publish_with(&self, snapshot: Snapshot) {
+        self.publish_of(0, snapshot);
+    }
+
+    /// Assigns what the snapshot has to the subtask, then publishes it.
+    fn publish_of(&self, subtask: u16, snapshot: Snapshot) {
         for partition in &snapshot.partitions {
-            self.metrics.assigned(partition.id);
+            self.metrics.of(subtask).assigned(partition.id);
         }
-        self.watch.publish(snapshot);
+        self.watches.of(subtask).publish(snapshot);
     }
 
     /// All lines that are samples, by what stands before the value. Those of the process itself are left out.
@@ -191,11 +200,11 @@ fn a_revoked_partition_is_gone_at_once_and_its_counters_stay() {
     bench.publish_with(subtask_at(START));
     let mut tally = Tally::default();
     tally.partition(id(0)).records = 3;
-    bench.metrics.add(&tally);
-    let held = "tidegate_watermark_holder{topic=\"orders\",partition=\"0\"}";
+    bench.metrics.of(0).add(&tally);
+    let held = "tidegate_watermark_holder{subtask=\"0\",topic=\"orders\",partition=\"0\"}";
     assert_eq!(bench.get(held), Some(1.0));
 
-    bench.metrics.revoked(id(0)); // the snapshot still has it
+    bench.metrics.of(0).revoked(id(0)); // the snapshot still has it
     let series = bench.scrape();
     let gauges = series.keys().filter(|s| s.contains("partition=") && !s.contains("_total"));
     assert_eq!(gauges.count(), 0);
@@ -204,7 +213,7 @@ fn a_revoked_partition_is_gone_at_once_and_its_counters_stay() {
     assert_eq!(series[counted], 3.0);
 
     bench.publish_with(subtask_at(START));
-    bench.metrics.add(&tally);
+    bench.metrics.of(0).add(&tally);
     assert_eq!(bench.get(counted), Some(6.0));
 }
 
@@ -214,7 +223,7 @@ fn counters_exist_at_zero_before_anything_happened() {
     let letters = bench.like("tidegate_dead_letter_records_total");
     assert_eq!(letters.len(), 2 * Reason::ALL.len());
     assert_eq!(bench.like("tidegate_records_in_total"), [""; 0]);
-    bench.metrics.assigned(id(7));
+    bench.metrics.of(0).assigned(id(7));
     let series = bench.scrape();
     let of_seven: Vec<_> = series.iter().filter(|(s, _)| s.contains("partition=\"7\"")).collect();
     assert_eq!(of_seven.len(), 8, "{of_seven:?}");
@@ -225,7 +234,11 @@ fn counters_exist_at_zero_before_anything_happened() {
         "tidegate_transactions_total{outcome=\"aborted\"}",
         "tidegate_rebalances_total{event=\"lost\"}",
         "tidegate_tombstones_total{topic=\"clicks\"}",
-        "tidegate_watermark_ticks_total",
+        "tidegate_watermark_ticks_total{subtask=\"0\"}",
+        "tidegate_restores_total{subtask=\"0\",cause=\"assigned\"}",
+        "tidegate_restores_total{subtask=\"0\",cause=\"aborted\"}",
+        "tidegate_restored_entries_total",
+        "tidegate_restore_seconds_count",
     ] {
         assert_eq!(series[total], 0.0, "{total}");
     }
@@ -241,8 +254,8 @@ fn a_tally_goes_to_its_counters_and_the_late_ones_sum_up() {
     (partition.to_idle, partition.to_active, partition.missing) = (5, 6, 7);
     tally.pane(Timing::OnTime);
     tally.dead_letter(1, Reason::TsFuture);
-    bench.metrics.add(&tally);
-    bench.metrics.add(&tally);
+    bench.metrics.of(0).add(&tally);
+    bench.metrics.of(0).add(&tally);
     let series = bench.scrape();
     let late = |cause: &str, disposition: &str| {
         let labels = format!("cause=\"{cause}\",disposition=\"{disposition}\"");
@@ -272,10 +285,10 @@ fn a_tally_goes_to_its_counters_and_the_late_ones_sum_up() {
 #[test]
 fn commits_are_counted_by_outcome_and_only_a_good_one_is_the_last() {
     let bench = bench();
-    let last = "tidegate_last_commit_timestamp_seconds";
-    bench.metrics.committed(Duration::from_millis(40), CommitOutcome::Aborted);
+    let last = "tidegate_last_commit_timestamp_seconds{subtask=\"0\"}";
+    bench.metrics.of(0).committed(Duration::from_millis(40), CommitOutcome::Aborted);
     assert_eq!(bench.get(last), None);
-    bench.metrics.committed(Duration::from_millis(20), CommitOutcome::Committed);
+    bench.metrics.of(0).committed(Duration::from_millis(20), CommitOutcome::Committed);
     bench.pass(Duration::from_secs(9));
     let series = bench.scrape();
     assert_eq!(series[last], 1_800_000_000.0);

@@ -1,0 +1,57 @@
+//! What the loops publish and others read.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Overview, Snapshot};
+
+/// The newest snapshot of one subtask, shared between the loop that writes it and the readers.
+#[derive(Clone, Debug, Default)]
+pub struct Watch(Arc<Mutex<Arc<Snapshot>>>);
+
+impl Watch {
+    /// The newest snapshot.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the snapshot.
+    pub fn publish(&self, snapshot: Snapshot) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+}
+
+/// The watches of all subtasks of a process.
+///
+/// ```
+/// use tidegate::insight::{Phase, Snapshot, Watches};
+///
+/// let watches = Watches::new(2);
+/// watches.of(1).publish(Snapshot { phase: Phase::Running, ..Snapshot::default() });
+/// let overview = watches.overview();
+/// let phases: Vec<_> = overview.subtasks().map(|(_, snapshot)| snapshot.phase.name()).collect();
+/// assert_eq!(phases, ["starting", "running"]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Watches(Arc<[Watch]>);
+
+impl Watches {
+    /// Watches of so many subtasks, at least one.
+    pub fn new(subtasks: u16) -> Self {
+        Self((0..subtasks.max(1)).map(|_| Watch::default()).collect())
+    }
+
+    /// How many subtasks there are.
+    pub fn count(&self) -> u16 {
+        u16::try_from(self.0.len()).unwrap_or(u16::MAX)
+    }
+
+    /// The watch of a subtask; of one that is not there, a watch that nobody reads.
+    pub fn of(&self, subtask: u16) -> Watch {
+        self.0.get(usize::from(subtask)).cloned().unwrap_or_default()
+    }
+
+    /// The newest snapshots of all of them.
+    pub fn overview(&self) -> Overview {
+        Overview::new(self.0.iter().map(Watch::snapshot).collect())
+    }
+}
