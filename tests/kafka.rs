@@ -21,6 +21,8 @@ mod outages;
 mod refusals;
 #[path = "kafka/stops.rs"]
 mod stops;
+#[path = "kafka/subtasks.rs"]
+mod subtasks;
 #[path = "kafka/topics.rs"]
 mod topics;
 

@@ -83,6 +83,8 @@ pub struct Kafka {
     pub group_id: String,
     /// Tells this instance from the others of its group, stable over restarts.
     pub instance_id: String,
+    /// Whether the group keeps the partitions of an instance that is away for less than the session timeout.
+    pub static_membership: bool,
     /// librdkafka properties for consumer, producer and admin client.
     pub properties: Properties,
     /// librdkafka properties for the consumer alone.

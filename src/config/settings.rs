@@ -40,6 +40,7 @@ pub(super) struct KafkaSettings {
     pub(super) bootstrap_servers: Option<String>,
     pub(super) group_id: Option<String>,
     pub(super) instance_id: Option<String>,
+    pub(super) static_membership: Option<String>,
     pub(super) properties: Properties,
     pub(super) consumer: ClientSettings,
     pub(super) producer: ClientSettings,

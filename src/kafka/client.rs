@@ -51,17 +51,21 @@ impl Clients {
             .is_some_and(|protocol| protocol.eq_ignore_ascii_case("consumer"));
         // The newer group protocol has these on the broker and refuses them here.
         let group: &[_] = if newer_protocol { &[] } else { &CLASSIC_GROUP };
+        let member = format!("{}-{subtask}", kafka.instance_id);
+        let member = [("group.instance.id", member.as_str())];
+        let member: &[_] = if kafka.static_membership { &member } else { &[] };
+        let fixed = [
+            ("group.id", kafka.group_id.as_str()),
+            ("enable.auto.commit", "false"),
+            ("enable.auto.offset.store", "false"),
+            ("auto.offset.reset", "error"),
+            ("isolation.level", "read_committed"),
+            ("statistics.interval.ms", "1000"),
+        ];
         let consumer = ours(
             &[&CONSUMER[..], group].concat(),
             &[&kafka.properties, &kafka.consumer_properties],
-            &[
-                ("group.id", &kafka.group_id),
-                ("enable.auto.commit", "false"),
-                ("enable.auto.offset.store", "false"),
-                ("auto.offset.reset", "error"),
-                ("isolation.level", "read_committed"),
-                ("statistics.interval.ms", "1000"),
-            ],
+            &[&fixed, member].concat(),
         );
         let timeout = config.delivery.transaction_timeout.as_millis().to_string();
         let transactional =

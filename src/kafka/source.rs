@@ -26,6 +26,8 @@ pub struct KafkaSource {
     consumer: Arc<BaseConsumer<ConsumerEvents>>,
     topics: Arc<TopicNumbers>,
     policies: Vec<(Start, OnMissing)>,
+    /// A static member, which keeps its partitions while it is away.
+    stays: bool,
     clock: Clock,
     /// Where each assigned partition was begun: its position until a record has been read.
     begun: RefCell<BTreeMap<PartitionId, i64>>,
@@ -55,6 +57,7 @@ impl KafkaSource {
             consumer,
             topics,
             policies,
+            stays: config.kafka.static_membership,
             clock,
             begun: RefCell::default(),
             out_of_range: Cell::new(false),
@@ -421,7 +424,10 @@ impl Source for KafkaSource {
 
     fn close(&self) {
         self.consumer.context().close();
-        self.consumer.unsubscribe();
+        // Whoever ends its subscription leaves the group; a static member must only close, as the drop does.
+        if !self.stays {
+            self.consumer.unsubscribe();
+        }
     }
 }
 

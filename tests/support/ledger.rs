@@ -25,11 +25,17 @@ pub(crate) struct Feed {
     order: Order,
     random: u64,
     next: i64,
+    partitions: i32,
 }
 
 impl Feed {
     pub(crate) fn new(order: Order, seed: u64) -> Self {
-        Self { order, random: seed, next: 0 }
+        Self { order, random: seed, next: 0, partitions: PARTITIONS }
+    }
+
+    /// The same over another number of partitions.
+    pub(crate) fn over(self, partitions: i32) -> Self {
+        Self { partitions, ..self }
     }
 
     /// The next records, over all partitions in turn.
@@ -39,19 +45,24 @@ impl Feed {
 
     /// A record far ahead for each partition: all windows but its own fire.
     pub(crate) fn closing() -> Vec<Record> {
+        Self::closing_over(PARTITIONS)
+    }
+
+    /// The same over another number of partitions.
+    pub(crate) fn closing_over(partitions: i32) -> Vec<Record> {
         let record = |partition| {
             let time = BASE_MS + 86_400_000;
             let payload = format!(r#"{{"k":"{CLOSING}-{partition}","t":{time},"v":0}}"#);
             let key = format!("{CLOSING}-{partition}").into_bytes();
             Record { key: Some(key), ..Record::of(partition, payload) }
         };
-        (0..PARTITIONS).map(record).collect()
+        (0..partitions).map(record).collect()
     }
 
     fn record(&mut self) -> Record {
         let nth = self.next;
         self.next += 1;
-        let partition = i32::try_from(nth % i64::from(PARTITIONS)).unwrap();
+        let partition = i32::try_from(nth % i64::from(self.partitions)).unwrap();
         let key = format!("k{}-{partition}", self.random() % 3);
         let value = self.random() >> 16;
         let mut time = BASE_MS + nth * STEP_MS;

@@ -31,6 +31,12 @@ pub(super) fn parse(
         "write \"hostname\"",
         |text| parse_instance(text, surroundings.host_name),
     );
+    let static_membership = report.value(
+        &section.key("static_membership"),
+        settings.static_membership.as_ref(),
+        "write false",
+        values::flag,
+    );
     let properties = parse_properties("kafka.properties", &settings.properties, report);
     let consumer_properties =
         parse_properties("kafka.consumer.properties", &settings.consumer.properties, report);
@@ -40,11 +46,13 @@ pub(super) fn parse(
         bootstrap_servers: bootstrap_servers?,
         group_id: group_id?,
         instance_id: instance_id?,
+        static_membership: static_membership?,
         properties: properties?,
         consumer_properties: consumer_properties?,
         producer_properties: producer_properties?,
     };
     check_group_protocol(&kafka, report);
+    check_static_member(&kafka, report);
     Ok(kafka)
 }
 
@@ -79,6 +87,26 @@ fn parse_instance(text: &str, host_name: Option<&str>) -> Result<String, String>
         (text, _) if text.trim().is_empty() => Err(format!("is empty; {hint}")),
         (text, _) => Ok(text.to_owned()),
     }
+}
+
+/// The name of a static member is made of the instance's, and Kafka has the same rules for it as for topics.
+fn check_static_member(kafka: &Kafka, report: &mut Report<'_>) {
+    let name = &kafka.instance_id;
+    if !kafka.static_membership {
+        return;
+    }
+    let problem = match name.chars().find(|c| !values::is_topic_character(*c)) {
+        Some(wrong) => format!("has a {wrong:?} in it"),
+        None if name.len() > LONGEST_INSTANCE => format!("has {} characters", name.len()),
+        None => return,
+    };
+    report.fault(
+        &KeyPath::of("kafka.instance_id"),
+        format!(
+            "\"{name}\" {problem}; with kafka.static_membership it is made of at most {LONGEST_INSTANCE} letters, \
+             digits, \".\", \"_\" and \"-\""
+        ),
+    );
 }
 
 /// Reads secrets out of their files and refuses what the guarantees depend on.
@@ -145,6 +173,9 @@ fn check_group_protocol(kafka: &Kafka, report: &mut Report<'_>) {
     }
 }
 
+/// So that the number of a subtask fits in too.
+const LONGEST_INSTANCE: usize = values::LONGEST_TOPIC - 3;
+
 const DECIDED_BY_BROKER: [&str; 2] = ["session.timeout.ms", "heartbeat.interval.ms"];
 
 /// Properties on which the guarantees depend, and what there is instead.
@@ -152,7 +183,10 @@ const REFUSED: [(&str, &str); 21] = [
     ("bootstrap.servers", "write kafka.bootstrap_servers"),
     ("metadata.broker.list", "write kafka.bootstrap_servers"),
     ("group.id", "write kafka.group_id"),
-    ("group.instance.id", "static membership comes in a later version"),
+    (
+        "group.instance.id",
+        "write kafka.static_membership = true, and it is made of kafka.instance_id",
+    ),
     (
         "partition.assignment.strategy",
         "partitions are given up one by one after a commit, so it is cooperative-sticky",

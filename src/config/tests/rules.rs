@@ -277,6 +277,7 @@ fn the_cluster_and_the_group_are_named() {
         (&long, "kafka.group_id", &["too long", "249"]),
         ("kafka.bootstrap_servers=a:9092,", "kafka.bootstrap_servers", &["empty server"]),
         ("kafka.instance_id= ", "kafka.instance_id", &["is empty", "stays the same"]),
+        ("kafka.static_membership=yes", "kafka.static_membership", &["\"true\", \"false\""]),
         ("http.listen=8080", "http.listen", &["\"0.0.0.0:8080\""]),
         ("http.listen=localhost:9000", "http.listen", &["\"127.0.0.1:9000\""]),
     ]);
@@ -284,6 +285,20 @@ fn the_cluster_and_the_group_are_named() {
     let files = vec![folder.write("job.toml", EXAMPLE)];
     let unknown_host = load(&Sources { files, ..Sources::default() });
     check_fault(unknown_host, "kafka.instance_id", &["not known", "only this instance"]);
+}
+
+#[test]
+fn a_static_member_has_a_name_that_the_group_takes() {
+    for (instance, essential) in
+        [("a b", "' ' in it"), ("i".repeat(247).as_str(), "has 247 characters")]
+    {
+        let instance = format!("kafka.instance_id={instance}");
+        assert!(load_text(EXAMPLE, &[&instance]).is_ok());
+        let loaded = load_text(EXAMPLE, &[&instance, "kafka.static_membership=true"]);
+        check_fault(loaded, "kafka.instance_id", &[essential, "at most 246 letters"]);
+    }
+    let config = load_text(EXAMPLE, &["kafka.static_membership=true"]).unwrap().config;
+    assert!(config.kafka.static_membership);
 }
 
 #[test]
@@ -310,7 +325,7 @@ fn properties_the_guarantees_depend_on_are_refused() {
         ("transactional.id", "kafka.instance_id"),
         ("enable.idempotence", "delivery.guarantee"),
         ("transaction.timeout.ms", "delivery.transaction_timeout"),
-        ("group.instance.id", "later version"),
+        ("group.instance.id", "kafka.static_membership"),
         ("statistics.interval.ms", "silence"),
         ("enable.partition.eof", "read everything"),
         ("acks", "replicas in sync"),
