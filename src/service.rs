@@ -171,19 +171,8 @@ impl Service {
     /// # Errors
     /// See [`ServiceError`]; of several errors the first.
     pub fn wait(self) -> Result<(), ServiceError> {
-        let Self { runtime, stop, mut ends, shutdown_timeout, .. } = self;
-        let outcome = runtime.block_on(async {
-            let mut first = Ok(());
-            tokio::select! {
-                () = all_ended(&mut ends, &mut first) => return first,
-                () = stop.asked() => {}
-            }
-            let rest = all_ended(&mut ends, &mut first);
-            match tokio::time::timeout(shutdown_timeout, rest).await {
-                Ok(()) => first,
-                Err(_) => first.and(Err(ServiceError::ShutdownTimeout(shutdown_timeout))),
-            }
-        });
+        let Self { runtime, stop, ends, shutdown_timeout, .. } = self;
+        let outcome = runtime.block_on(outcome(ends, &stop, shutdown_timeout));
         runtime.shutdown_background();
         outcome
     }
@@ -191,6 +180,19 @@ impl Service {
 
 /// How each subtask ended; closed when all have.
 type Ends = UnboundedReceiver<Result<(), ServiceError>>;
+
+/// How the subtasks ended, all in all: waits for all of them, but not for longer than `patience` after the stop.
+async fn outcome(mut ends: Ends, stop: &Stop, patience: Duration) -> Result<(), ServiceError> {
+    let mut first = Ok(());
+    tokio::select! {
+        () = all_ended(&mut ends, &mut first) => return first,
+        () = stop.asked() => {}
+    }
+    match tokio::time::timeout(patience, all_ended(&mut ends, &mut first)).await {
+        Ok(()) => first,
+        Err(_) => first.and(Err(ServiceError::ShutdownTimeout(patience))),
+    }
+}
 
 /// Waits until all subtasks have ended, and keeps the first error.
 async fn all_ended(ends: &mut Ends, first: &mut Result<(), ServiceError>) {
@@ -258,28 +260,18 @@ struct Subtask {
 }
 
 impl Subtask {
-    /// Starts the thread. However it ends, it says so; with an error, it asks the others to stop.
+    /// Starts the thread.
     fn spawn(
         self,
         until: RunUntil,
         end: UnboundedSender<Result<(), ServiceError>>,
     ) -> Result<(), ServiceError> {
-        let (number, stop) = (self.number, self.stop.clone());
-        let several = self.config.subtasks > 1;
+        let (number, several, stop) = (self.number, self.config.subtasks > 1, self.stop.clone());
         let body = move || {
             // What the loop logs then says of which one it is.
             let _span = several.then(|| tracing::info_span!("subtask", number).entered());
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.run(until)))
-                .unwrap_or(Err(ServiceError::Panicked));
-            if let Err(error) = &outcome {
-                if several {
-                    let error = error as &dyn std::error::Error;
-                    tracing::error!(error, "a subtask ended; stopping the others");
-                }
-                stop.request();
-            }
             // Nobody waits any more if the process is ending anyway.
-            end.send(outcome).unwrap_or_default();
+            end.send(see_off(&stop, several, || self.run(until))).unwrap_or_default();
         };
         let thread = std::thread::Builder::new().name(format!("subtask-{number}"));
         thread.spawn(body).map_err(ServiceError::Thread)?;
@@ -305,6 +297,24 @@ impl Subtask {
         }
         Ok(outcome?)
     }
+}
+
+/// Runs a subtask to its end, a panic included; if it ends with an error, the others are asked to stop.
+fn see_off(
+    stop: &Stop,
+    several: bool,
+    run: impl FnOnce() -> Result<(), ServiceError>,
+) -> Result<(), ServiceError> {
+    // What it held is dropped by the panic, and nobody else has a part in it.
+    let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(ServiceError::Panicked));
+    if let Err(error) = &outcome {
+        if several {
+            let error = error as &dyn std::error::Error;
+            tracing::error!(error, "a subtask ended; stopping the others");
+        }
+        stop.request();
+    }
+    outcome
 }
 
 /// The clocks and the stop, as the loop sees them.
@@ -373,3 +383,65 @@ impl Observer for SubtaskMetrics {
 
 /// The exit code after a second signal.
 const AT_ONCE: i32 = 130;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    fn failure() -> ServiceError {
+        ServiceError::Pipeline(PipelineError::NotCommitted)
+    }
+
+    /// The subtasks end like this, one after the other, while `running` more go on.
+    async fn ended(
+        outcomes: impl IntoIterator<Item = Result<(), ServiceError>>,
+        running: usize,
+        stop: &Stop,
+        patience: Duration,
+    ) -> Result<(), ServiceError> {
+        let (end, ends) = mpsc::unbounded_channel();
+        for outcome in outcomes {
+            end.send(outcome).unwrap();
+        }
+        let _running: Vec<_> = (0..running).map(|_| end.clone()).collect();
+        drop(end);
+        outcome(ends, stop, patience).await
+    }
+
+    #[tokio::test]
+    async fn the_first_error_is_how_the_service_ended() {
+        let stop = Stop::default();
+        assert!(ended([Ok(()), Ok(())], 0, &stop, LONG).await.is_ok());
+        let outcomes = [Ok(()), Err(failure()), Err(ServiceError::Panicked)];
+        let outcome = ended(outcomes, 0, &stop, LONG).await;
+        assert!(matches!(outcome, Err(ServiceError::Pipeline(_))), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn a_stop_waits_for_all_but_not_for_ever() {
+        let (stop, soon) = (Stop::default(), Duration::from_millis(5));
+        stop.request();
+        let outcome = ended([Ok(())], 1, &stop, soon).await;
+        assert!(matches!(outcome, Err(ServiceError::ShutdownTimeout(_))), "{outcome:?}");
+        stop.request();
+        let outcome = ended([Err(failure())], 1, &stop, soon).await;
+        assert!(matches!(outcome, Err(ServiceError::Pipeline(_))), "{outcome:?}");
+    }
+
+    #[test]
+    fn an_error_or_a_panic_of_one_stops_the_others() {
+        let stopped = |run: fn() -> Result<(), ServiceError>| {
+            let stop = Stop::default();
+            let outcome = std::thread::scope(|scope| {
+                scope.spawn(|| see_off(&stop, true, run)).join().unwrap()
+            });
+            (outcome.map_err(|error| error.to_string()), stop.requested())
+        };
+        assert_eq!(stopped(|| Ok(())), (Ok(()), false));
+        assert_eq!(stopped(|| Err(failure())), (Err(failure().to_string()), true));
+        let panicked = ServiceError::Panicked.to_string();
+        assert_eq!(stopped(|| panic!("as a test does")), (Err(panicked), true));
+    }
+}

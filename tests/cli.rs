@@ -52,6 +52,16 @@ fn the_demo_shows_the_main_job_and_ends_by_itself() {
 }
 
 #[test]
+fn several_subtasks_cannot_run_to_the_end() {
+    let settings = SETTINGS.iter().chain(&["service.subtasks=2"]);
+    let arguments: Vec<_> = settings.flat_map(|setting| ["--set", *setting]).collect();
+    let output = tidegate(&[&["run", "--until-end"], &arguments[..]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(said.contains("service.subtasks: is 2") && said.contains("write 1"), "{said}");
+}
+
+#[test]
 fn a_wrong_configuration_is_told_all_at_once_and_ends_with_78() {
     let output = tidegate(&["check", "--set", "window.size=90", "--set", "topics.partition=3"]);
     let faults = text(&output.stderr);

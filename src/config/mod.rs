@@ -93,6 +93,18 @@ pub struct Kafka {
     pub producer_properties: Properties,
 }
 
+impl Kafka {
+    /// Whether the consumer was told to use the newer group protocol, in which the broker decides more.
+    pub fn follows_newer_protocol(&self) -> bool {
+        let protocol =
+            |properties: &Properties| properties.get("group.protocol").map(str::to_owned);
+        protocol(&self.consumer_properties)
+            .or_else(|| protocol(&self.properties))
+            // librdkafka does not tell capital letters from small ones here.
+            .is_some_and(|protocol| protocol.eq_ignore_ascii_case("consumer"))
+    }
+}
+
 /// One input topic.
 #[derive(Clone, Debug)]
 pub struct Source {

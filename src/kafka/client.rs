@@ -45,12 +45,8 @@ impl Clients {
             }
             client
         };
-        let property =
-            |name: &str| kafka.consumer_properties.get(name).or_else(|| kafka.properties.get(name));
-        let newer_protocol = property("group.protocol")
-            .is_some_and(|protocol| protocol.eq_ignore_ascii_case("consumer"));
         // The newer group protocol has these on the broker and refuses them here.
-        let group: &[_] = if newer_protocol { &[] } else { &CLASSIC_GROUP };
+        let group: &[_] = if kafka.follows_newer_protocol() { &[] } else { &CLASSIC_GROUP };
         let member = format!("{}-{subtask}", kafka.instance_id);
         let member = [("group.instance.id", member.as_str())];
         let member: &[_] = if kafka.static_membership { &member } else { &[] };

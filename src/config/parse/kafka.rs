@@ -51,8 +51,12 @@ pub(super) fn parse(
         consumer_properties: consumer_properties?,
         producer_properties: producer_properties?,
     };
-    check_group_protocol(&kafka, report);
-    check_static_member(&kafka, report);
+    if kafka.follows_newer_protocol() {
+        check_newer_protocol(&kafka, report);
+    }
+    if kafka.static_membership {
+        check_static_member(&kafka, report);
+    }
     Ok(kafka)
 }
 
@@ -91,10 +95,15 @@ fn parse_instance(text: &str, host_name: Option<&str>) -> Result<String, String>
 
 /// The name of a static member is made of the instance's, and Kafka has the same rules for it as for topics.
 fn check_static_member(kafka: &Kafka, report: &mut Report<'_>) {
-    let name = &kafka.instance_id;
-    if !kafka.static_membership {
-        return;
+    if kafka.follows_newer_protocol() {
+        report.warn(
+            &KeyPath::of("kafka.static_membership"),
+            "with group.protocol = \"consumer\" the group refuses the successor of an instance that was killed, which \
+             then ends with an error again and again, until the broker's group.consumer.session.timeout.ms (45 s) has \
+             passed; with \"classic\" the successor goes on at once",
+        );
     }
+    let name = &kafka.instance_id;
     let problem = match name.chars().find(|c| !values::is_topic_character(*c)) {
         Some(wrong) => format!("has a {wrong:?} in it"),
         None if name.len() > LONGEST_INSTANCE => format!("has {} characters", name.len()),
@@ -151,13 +160,7 @@ fn read_secret(path: &str) -> Result<String, String> {
 }
 
 /// With the newer protocol the broker decides what these properties decided; librdkafka refuses to start with them.
-fn check_group_protocol(kafka: &Kafka, report: &mut Report<'_>) {
-    let protocol = |properties: &Properties| properties.get("group.protocol").map(str::to_owned);
-    let protocol = protocol(&kafka.consumer_properties).or_else(|| protocol(&kafka.properties));
-    // librdkafka does not tell capital letters from small ones here.
-    if !protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("consumer")) {
-        return;
-    }
+fn check_newer_protocol(kafka: &Kafka, report: &mut Report<'_>) {
     for (table, properties) in [
         ("kafka.properties", &kafka.properties),
         ("kafka.consumer.properties", &kafka.consumer_properties),

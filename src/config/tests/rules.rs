@@ -297,8 +297,17 @@ fn a_static_member_has_a_name_that_the_group_takes() {
         let loaded = load_text(EXAMPLE, &[&instance, "kafka.static_membership=true"]);
         check_fault(loaded, "kafka.instance_id", &[essential, "at most 246 letters"]);
     }
-    let config = load_text(EXAMPLE, &["kafka.static_membership=true"]).unwrap().config;
-    assert!(config.kafka.static_membership);
+    let loaded = load_text(EXAMPLE, &["kafka.static_membership=true"]).unwrap();
+    assert!(loaded.config.kafka.static_membership && loaded.warnings.is_empty());
+    let newer = "[kafka.properties]\n\"group.protocol\" = \"consumer\"\n";
+    let loaded =
+        load_text(&format!("{EXAMPLE}{newer}"), &["kafka.static_membership=true"]).unwrap();
+    assert_eq!(loaded.warnings.len(), 1);
+    assert!(
+        loaded.warnings[0].contains("group.consumer.session.timeout.ms"),
+        "{:?}",
+        loaded.warnings
+    );
 }
 
 #[test]
