@@ -15,8 +15,11 @@ pub fn start(log: &Log) {
         LogFormat::Text => false,
         LogFormat::Json => true,
     };
-    let started =
-        if json { builder.json().flatten_event(true).try_init() } else { builder.try_init() };
+    let started = if json {
+        builder.json().flatten_event(true).with_span_list(false).try_init()
+    } else {
+        builder.try_init()
+    };
     // Only a test has a subscriber already.
     started.unwrap_or_default();
 }

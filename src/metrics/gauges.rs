@@ -64,7 +64,7 @@ pub(super) fn families(
         Family::gauge("tidegate_ready", "1 from the first assignment until the service ends.")
             .with(&[], flag(overview.not_ready().is_none())),
     );
-    families.push(by_state(scrape, &partitions));
+    families.push(by_state(scrape, &subtasks));
     families.extend(by_partition(&partitions, now));
     families.extend(of_generators(&partitions));
     families
@@ -135,18 +135,22 @@ fn of_windows(subtasks: &[Subtask<'_>]) -> Vec<Family> {
     ]
 }
 
-/// Every partition is counted once; all states exist for every topic.
-fn by_state(scrape: &Scrape, partitions: &[&Labelled<'_>]) -> Family {
+/// Every partition is counted once; all states exist for every subtask and topic.
+fn by_state(scrape: &Scrape, subtasks: &[Subtask<'_>]) -> Family {
     let mut family = Family::gauge(
         "tidegate_partitions",
         "Partitions assigned, by state; one that is idle counts as that alone.",
     );
-    for topic in &scrape.topics {
-        for state in ["active", "idle", "no_watermark", "paused"] {
-            let here = partitions
-                .iter()
-                .filter(|p| p.topic == topic.as_str() && state_of(p.partition) == state);
-            family.push(&[("topic", topic), ("state", state)], size(here.count()));
+    for subtask in subtasks {
+        for topic in &scrape.topics {
+            for state in ["active", "idle", "no_watermark", "paused"] {
+                let here = subtask
+                    .partitions
+                    .iter()
+                    .filter(|p| p.topic == topic.as_str() && state_of(p.partition) == state);
+                let labels = [subtask.label(), ("topic", topic), ("state", state)];
+                family.push(&labels, size(here.count()));
+            }
         }
     }
     family

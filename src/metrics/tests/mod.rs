@@ -147,7 +147,10 @@ fn before_the_first_watermark_no_time_is_invented() {
         let found = series.keys().find(|s| s.starts_with(absent) && !s.contains("_total"));
         assert_eq!(found, None);
     }
-    assert_eq!(series["tidegate_partitions{topic=\"orders\",state=\"no_watermark\"}"], 2.0);
+    assert_eq!(
+        series["tidegate_partitions{subtask=\"0\",topic=\"orders\",state=\"no_watermark\"}"],
+        2.0
+    );
     assert_eq!(series["tidegate_partition_idle{topic=\"orders\",partition=\"1\"}"], 0.0);
     assert!(series.values().all(|value| value.abs() < 1e12));
 }
@@ -186,7 +189,7 @@ fn an_idle_partition_keeps_its_watermark_and_counts_once() {
     assert_eq!((of("idle", 0), of("idle", 1)), (0.0, 1.0));
     assert_eq!(of("watermark_timestamp_seconds", 1), 7.25);
     let in_state = |topic: &str, state: &str| {
-        series[&format!("tidegate_partitions{{topic=\"{topic}\",state=\"{state}\"}}")]
+        series[&format!("tidegate_partitions{{subtask=\"0\",topic=\"{topic}\",state=\"{state}\"}}")]
     };
     let states = ["active", "idle", "no_watermark", "paused"];
     assert_eq!(states.map(|state| in_state("orders", state)), [1.0, 2.0, 1.0, 0.0]);
@@ -209,7 +212,7 @@ fn a_revoked_partition_is_gone_at_once_and_its_counters_stay() {
     let gauges = series.keys().filter(|s| s.contains("partition=") && !s.contains("_total"));
     assert_eq!(gauges.count(), 0);
     assert!(!series.contains_key(LAG), "a subtask that reads nothing has no lag");
-    assert_eq!(series["tidegate_partitions{topic=\"orders\",state=\"active\"}"], 0.0);
+    assert_eq!(series["tidegate_partitions{subtask=\"0\",topic=\"orders\",state=\"active\"}"], 0.0);
     assert_eq!(series[counted], 3.0);
 
     bench.publish_with(subtask_at(START));
