@@ -104,7 +104,10 @@ impl Tidegate {
     /// The status code and body of a GET.
     pub(crate) fn get(&mut self, path: &str) -> (u16, String) {
         let address = self.address();
-        let mut stream = TcpStream::connect(&address).unwrap();
+        let mut stream = match TcpStream::connect(&address) {
+            Ok(stream) => stream,
+            Err(error) => panic!("nobody answers: {error}\n{}", self.log()),
+        };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
             .unwrap();

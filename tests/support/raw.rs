@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use tidegate::clock::Clock;
+
 /// Writes one record without a key to a partition, with one header whose name may be any bytes.
 pub(crate) fn produce(
     bootstrap: &str,
@@ -27,8 +29,10 @@ pub(crate) fn produce(
     let mut checked = Vec::new();
     checked.extend(0i16.to_be_bytes());
     checked.extend(0i32.to_be_bytes()); // last offset delta
-    checked.extend(1_750_000_000_000i64.to_be_bytes()); // first timestamp
-    checked.extend(1_750_000_000_000i64.to_be_bytes()); // greatest timestamp
+    // Of now: a topic's retention would soon delete what is older.
+    let timestamp = Clock::wall().0.to_be_bytes();
+    checked.extend(timestamp); // first timestamp
+    checked.extend(timestamp); // greatest timestamp
     checked.extend((-1i64).to_be_bytes()); // no producer id
     checked.extend((-1i16).to_be_bytes());
     checked.extend((-1i32).to_be_bytes());
