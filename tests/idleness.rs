@@ -9,9 +9,9 @@ use std::time::Duration;
 use facts::{Fact, take_facts};
 use tidegate::event_time::{
     AggregateFunction, AllIdle, Disposition, Event, EventTime, Marker, MonotonicTime,
-    NamedStrategy, Now, Panes, PartitionId, Sharding, Subtask, SubtaskSettings, TopicSettings,
-    TumblingWindows, Watermark, WatermarkGenerator, WatermarkOutput, WatermarkStrategy,
-    WindowSettings,
+    NamedStrategy, Now, Panes, PartitionId, Sharding, StateLimits, Subtask, SubtaskSettings,
+    TopicSettings, TumblingWindows, Watermark, WatermarkGenerator, WatermarkOutput,
+    WatermarkStrategy, WindowSettings,
 };
 
 #[path = "support/facts.rs"]
@@ -304,6 +304,7 @@ impl Owner {
                 allowed_lateness: Duration::ZERO,
                 panes: Panes::Accumulating,
                 aggregates: vec![AggregateFunction::Count],
+                limits: StateLimits::default(),
             },
             sharding: Sharding::OneForAll,
             all_idle: setting.all_idle,

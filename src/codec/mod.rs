@@ -1,5 +1,7 @@
-//! Bytes to core types and back: records in, results, late records and dead letters out. Pure, like the core.
+//! Bytes to core types and back: records in, results, late records and dead letters out, state to and fro. Pure, like
+//! the core.
 
+pub mod changelog;
 mod decode;
 mod encode;
 mod extract;

@@ -9,8 +9,8 @@ use crate::config::{
 };
 use crate::event_time::{
     AggregateFunction, AllIdle, Event, EventTime, Marker, MonotonicTime, Now, Output, Panes,
-    PartitionId, Sharding, Subtask, SubtaskSettings, TopicSettings, TumblingWindows, Value,
-    WatermarkStrategy, WindowSettings,
+    PartitionId, Sharding, StateLimits, Subtask, SubtaskSettings, TopicSettings, TumblingWindows,
+    Value, WatermarkStrategy, WindowSettings,
 };
 
 const WALL: EventTime = EventTime(1_800_000_000_000);
@@ -312,6 +312,7 @@ fn fire(key: &[u8], then: impl FnOnce(&crate::event_time::Pane<'_>)) {
             allowed_lateness: Duration::ZERO,
             panes: Panes::Accumulating,
             aggregates: vec![AggregateFunction::Count, AggregateFunction::Sum],
+            limits: StateLimits::default(),
         },
         sharding: Sharding::OneForAll,
         all_idle: AllIdle::Hold,

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::codec::FieldPath;
 use crate::event_time::{
-    AggregateFunction, AllIdle, EventTime, Panes, TumblingWindows, WatermarkStrategy,
+    AggregateFunction, AllIdle, EventTime, Panes, StateLimits, TumblingWindows, WatermarkStrategy,
 };
 
 pub use effective::{Effective, render_effective};
@@ -54,6 +54,8 @@ pub struct Config {
     pub aggregates: Vec<Aggregate>,
     /// Which timestamps are believed.
     pub guard: Guard,
+    /// The most that is held in memory.
+    pub limits: StateLimits,
     /// The results topic and its format.
     pub results: Results,
     /// The topic of late records.

@@ -23,6 +23,7 @@ pub(super) struct Settings {
     pub(super) key: KeySettings,
     pub(super) aggregate: Vec<AggregateSettings>,
     pub(super) guard: GuardSettings,
+    pub(super) limits: LimitsSettings,
     pub(super) results: ResultsSettings,
     pub(super) late: TopicSettings,
     pub(super) dead_letter: TopicSettings,
@@ -137,6 +138,15 @@ pub(super) struct AggregateSettings {
 pub(super) struct GuardSettings {
     pub(super) max_future: Option<String>,
     pub(super) min_timestamp: Option<String>,
+}
+
+/// `[limits]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(super) struct LimitsSettings {
+    pub(super) open_windows: Option<String>,
+    pub(super) keys_per_window: Option<String>,
+    pub(super) state_bytes: Option<String>,
 }
 
 /// `[results]`

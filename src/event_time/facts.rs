@@ -7,7 +7,7 @@ use super::multiplexer::WatermarkStatus;
 use super::shard::{Shard, ShardId};
 use super::time::{EventTime, PartitionId, Watermark};
 use super::window::TimeWindow;
-use super::window_operator::Timing;
+use super::window_operator::{LimitExceeded, Timing};
 
 /// Where a record went. Nothing else happens to a record: it is in a window, late, or refused.
 ///
@@ -26,6 +26,8 @@ pub enum Disposition {
     Late(Lateness),
     /// Its window would leave the range of time; it moved nothing.
     TimestampOutOfRange,
+    /// Its key is new in its window, and a limit is reached; it moved nothing.
+    KeyLimit(LimitExceeded),
     /// Its partition is not assigned here (any more); it moved nothing.
     NotAssigned,
 }
@@ -35,6 +37,24 @@ impl Disposition {
     pub fn is_windowed(self) -> bool {
         matches!(self, Self::Windowed | Self::Refired)
     }
+}
+
+/// What became of a partition that was to be taken in.
+///
+/// ```
+/// use tidegate::event_time::Assigned;
+///
+/// assert_ne!(Assigned::AsItWas, Assigned::GeneratorAnew);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assigned {
+    /// It goes on as it was, or begins where nothing was brought along.
+    AsItWas,
+    /// The snapshot of its generator is of another kind or version: the generator begins anew. The partition's
+    /// watermark holds all the same.
+    GeneratorAnew,
+    /// It is here already, or its topic is none of the settings': nothing has changed.
+    NotTaken,
 }
 
 /// How a record was found to be late.

@@ -26,7 +26,7 @@ mod facts;
 mod multiplexer;
 mod settings;
 mod shard;
-mod snapshot;
+pub(crate) mod snapshot;
 mod subtask;
 mod time;
 mod watermark;
@@ -48,12 +48,16 @@ pub use window::{TimeWindow, TumblingWindows};
 
 pub use aggregate::{Accumulator, AggregateFunction, AggregateValue, Sum, Value};
 
-pub use window_operator::{Panes, Timing, WindowSettings};
+pub(crate) use window_operator::EntryView;
+pub use window_operator::{LimitExceeded, Panes, StateLimits, Timing, WindowSettings};
 
+pub(crate) use shard::ShardView;
 pub use shard::{Shard, ShardId, Sharding};
 
 pub use settings::{AllIdle, SubtaskSettings, TopicSettings};
 
-pub use facts::{Disposition, LateCause, Lateness, Output, Pane, PartitionState, PartitionView};
+pub use facts::{
+    Assigned, Disposition, LateCause, Lateness, Output, Pane, PartitionState, PartitionView,
+};
 
 pub use subtask::Subtask;

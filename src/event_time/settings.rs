@@ -50,8 +50,8 @@ pub struct TopicSettings {
 /// ```
 /// use std::time::Duration;
 /// use tidegate::event_time::{
-///     AggregateFunction, AllIdle, Panes, Sharding, SubtaskSettings, TopicSettings, TumblingWindows,
-///     WatermarkStrategy, WindowSettings,
+///     AggregateFunction, AllIdle, Panes, Sharding, StateLimits, SubtaskSettings, TopicSettings,
+///     TumblingWindows, WatermarkStrategy, WindowSettings,
 /// };
 ///
 /// let settings = SubtaskSettings {
@@ -61,6 +61,7 @@ pub struct TopicSettings {
 ///         allowed_lateness: Duration::ZERO,
 ///         panes: Panes::Accumulating,
 ///         aggregates: vec![AggregateFunction::Count],
+///         limits: StateLimits::default(),
 ///     },
 ///     sharding: Sharding::OneForAll,
 ///     all_idle: AllIdle::Hold,

@@ -1,7 +1,11 @@
 //! The unit of window state: its windows and one clock.
 
-use super::time::{PartitionId, Watermark};
-use super::window_operator::WindowOperator;
+use std::collections::BTreeSet;
+
+use super::aggregate::Accumulator;
+use super::time::{EventTime, PartitionId, Watermark};
+use super::window::TimeWindow;
+use super::window_operator::{EntryView, WindowOperator, WindowSettings};
 
 /// Which records share a shard.
 ///
@@ -64,16 +68,144 @@ pub struct Shard {
     pub(crate) id: ShardId,
     /// `None` while the shard follows the subtask watermark.
     pub(crate) own_clock: Option<Watermark>,
+    /// Windows whose greatest timestamp is not above this are closed for good, whatever the allowed lateness says now:
+    /// they were freed under another one, or belonged to another configuration.
+    pub(crate) closed: EventTime,
     pub(crate) operator: WindowOperator,
 }
 
 impl Shard {
     pub(crate) fn following(id: ShardId) -> Self {
-        Self { id, own_clock: None, operator: WindowOperator::default() }
+        let operator = WindowOperator::default();
+        Self { id, own_clock: None, closed: EventTime::MIN, operator }
+    }
+
+    /// A shard that stood at this clock, to be filled with what was saved of it.
+    pub(crate) fn restored(id: ShardId, clock: Watermark) -> Self {
+        Self { own_clock: Some(clock), ..Self::following(id) }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> ShardId {
+        self.id
+    }
+
+    /// The clock that it brings along; `None` while it follows the watermark of a subtask.
+    pub fn clock_brought(&self) -> Option<Watermark> {
+        self.own_clock
     }
 
     /// The clock its records are judged by.
     pub(crate) fn clock(&self, subtask_watermark: Watermark) -> Watermark {
         self.own_clock.unwrap_or(subtask_watermark)
     }
+
+    /// Whether the window was closed before the shard came here.
+    pub(crate) fn has_closed(&self, window: TimeWindow) -> bool {
+        window.max_timestamp() <= self.closed
+    }
+
+    /// Sets an entry to what was saved of it; it counts as saved.
+    pub(crate) fn put(
+        &mut self,
+        window: TimeWindow,
+        key: &[u8],
+        panes: u32,
+        discarded: bool,
+        accumulators: impl ExactSizeIterator<Item = Accumulator>,
+    ) {
+        self.operator.put(window, key, panes, discarded, accumulators);
+    }
+
+    /// Forgets all windows; the clock stays.
+    pub(crate) fn forget_entries(&mut self) {
+        self.operator = WindowOperator::default();
+    }
+
+    /// Drops the windows that were closed when they were saved, those excepted that were still owed. How many entries.
+    pub(crate) fn drop_closed(&mut self, closed: EventTime, owed: &BTreeSet<EventTime>) -> usize {
+        self.operator.drop_closed(closed, owed)
+    }
+
+    /// Drops the windows that are past their allowed lateness at its clock and have all been fired. How many entries.
+    pub(crate) fn drop_freed(&mut self, settings: &WindowSettings) -> usize {
+        self.operator.drop_freed(self.clock(Watermark::NONE), settings)
+    }
+
+    /// Closes windows up to this greatest timestamp for good, where its clock alone does not.
+    pub(crate) fn close(&mut self, closed: EventTime, settings: &WindowSettings) {
+        if closed > closed_at(self.clock(Watermark::NONE), settings) {
+            self.closed = self.closed.max(closed);
+        }
+    }
+
+    /// Closes all windows that it holds, and forgets them.
+    pub(crate) fn close_all(&mut self) {
+        self.closed = self.operator.last_held().map_or(self.closed, |last| self.closed.max(last));
+        self.forget_entries();
+    }
+
+    /// How many windows it holds that have not fired for each of their keys.
+    pub(crate) fn unfired_windows(&self) -> usize {
+        self.operator.unfired_windows()
+    }
+
+    /// The windows that it holds, in order.
+    pub(crate) fn windows(&self) -> impl Iterator<Item = TimeWindow> {
+        self.operator.windows().map(|(window, _)| window)
+    }
+
+    /// How many (window, key) entries it holds.
+    pub(crate) fn entry_count(&self) -> usize {
+        self.operator.size().entries
+    }
+}
+
+/// What is to be saved of a shard.
+#[derive(Debug)]
+pub(crate) struct ShardView<'a> {
+    pub(super) shard: &'a Shard,
+    pub(super) clock: Watermark,
+    pub(super) settings: &'a WindowSettings,
+}
+
+impl<'a> ShardView<'a> {
+    pub(crate) fn clock(&self) -> Watermark {
+        self.clock
+    }
+
+    /// Windows whose greatest timestamp is not above this are closed for good; those excepted that are owed.
+    pub(crate) fn closed(&self) -> EventTime {
+        self.shard.closed.max(closed_at(self.clock, self.settings))
+    }
+
+    /// The windows that have not all been fired although they are past their allowed lateness.
+    pub(crate) fn owed(&self) -> impl Iterator<Item = TimeWindow> + use<'a> {
+        self.shard.operator.owed(self.clock, self.settings.allowed_lateness)
+    }
+
+    /// Every entry that somebody may see again, window by window.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = EntryView<'a>> + use<'a> {
+        self.shard.operator.entries(self.clock, self.settings.allowed_lateness)
+    }
+
+    /// The same of those that are not as they were last saved.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = EntryView<'a>> + use<'a> {
+        self.shard.operator.changed(self.clock, self.settings.allowed_lateness)
+    }
+
+    pub(crate) fn entry_count(&self) -> usize {
+        self.shard.operator.size().entries
+    }
+
+    pub(crate) fn changed_count(&self) -> usize {
+        self.shard.operator.changed_count()
+    }
+}
+
+/// Windows whose greatest timestamp is not above this are past their allowed lateness at this clock.
+fn closed_at(clock: Watermark, settings: &WindowSettings) -> EventTime {
+    // A window that would be freed at the end of time never is.
+    let clock = clock.time().map(|clock| clock.min(EventTime(i64::MAX - 1)));
+    clock.map_or(EventTime::MIN, |clock| clock - settings.allowed_lateness)
 }

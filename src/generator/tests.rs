@@ -10,8 +10,8 @@ use crate::config::{
 };
 use crate::event_time::{
     AggregateFunction, AllIdle, Disposition, Event, LateCause, MonotonicTime, Now, Panes,
-    PartitionId, Sharding, Subtask, SubtaskSettings, TopicSettings, TumblingWindows, Value,
-    WatermarkStrategy, WindowSettings,
+    PartitionId, Sharding, StateLimits, Subtask, SubtaskSettings, TopicSettings, TumblingWindows,
+    Value, WatermarkStrategy, WindowSettings,
 };
 
 const START: EventTime = EventTime(1_800_000_000_000);
@@ -229,6 +229,7 @@ fn subtask(settings: &GeneratorSettings) -> Subtask {
             allowed_lateness: Duration::ZERO,
             panes: Panes::Accumulating,
             aggregates: vec![AggregateFunction::Count],
+            limits: StateLimits::default(),
         },
         sharding: Sharding::OneForAll,
         all_idle: AllIdle::Hold,

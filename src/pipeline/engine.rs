@@ -11,9 +11,9 @@ use crate::codec::{
 };
 use crate::config::Config;
 use crate::event_time::{
-    Disposition, EventTime, LateCause, MonotonicTime, Now, Output, Pane, PartitionId, ShardId,
-    Sharding, Subtask, SubtaskSettings, Timing, TopicSettings, Watermark, WatermarkStatus,
-    WindowSettings,
+    Disposition, EventTime, LateCause, LimitExceeded, MonotonicTime, Now, Output, Pane,
+    PartitionId, ShardId, Sharding, Subtask, SubtaskSettings, Timing, TopicSettings, Watermark,
+    WatermarkStatus, WindowSettings,
 };
 use crate::insight::{FiredWindow, PartitionSnapshot, Phase, Snapshot, Tally};
 use crate::recovery::{Recovered, Recovery};
@@ -119,6 +119,11 @@ impl<K: TransactionalSink> Engine<K> {
                 Disposition::NotAssigned => {
                     tally.ignored += 1;
                     None
+                }
+                Disposition::KeyLimit(limit) => {
+                    let refusal = Refusal { reason: Reason::KeyLimit, detail: over(limit) };
+                    self.tally.dead_letter(id.topic, refusal.reason);
+                    Some(Message::dead_letter(record, topic_name, &refusal))
                 }
                 Disposition::TimestampOutOfRange => {
                     let detail = format!(
@@ -347,6 +352,23 @@ fn remember(recent: &mut Vec<FiredWindow>, pane: &Pane<'_>, wall: EventTime) {
     }
 }
 
+/// What a record with a new key is told when a limit is reached.
+fn over(limit: LimitExceeded) -> String {
+    match limit {
+        LimitExceeded::Windows(most) => {
+            format!("{most} windows are open, as many as limits.open_windows allows")
+        }
+        LimitExceeded::KeysPerWindow(most) => {
+            format!("its window has {most} keys, as many as limits.keys_per_window allows")
+        }
+        LimitExceeded::Bytes(most) => {
+            format!(
+                "with this key the state would have more than the {most} bytes of limits.state_bytes"
+            )
+        }
+    }
+}
+
 fn subtask_settings(config: &Config) -> SubtaskSettings {
     let topic = |source: &crate::config::Source| TopicSettings {
         strategy: source.strategy.clone(),
@@ -360,6 +382,7 @@ fn subtask_settings(config: &Config) -> SubtaskSettings {
             allowed_lateness: config.allowed_lateness,
             panes: config.panes,
             aggregates: config.aggregates.iter().map(|aggregate| aggregate.function).collect(),
+            limits: config.limits,
         },
         sharding: if by_message_key || config.key.partial {
             Sharding::PerPartition

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tidegate::event_time::{
     AggregateFunction, AggregateValue, AllIdle, Disposition, Event, EventTime, Marker,
-    MonotonicTime, Now, Output, Pane, Panes, PartitionId, Sharding, Subtask, SubtaskSettings,
-    TopicSettings, TumblingWindows, Value, WatermarkStatus, WatermarkStrategy, WindowSettings,
+    MonotonicTime, Now, Output, Pane, Panes, PartitionId, Sharding, StateLimits, Subtask,
+    SubtaskSettings, TopicSettings, TumblingWindows, Value, WatermarkStatus, WatermarkStrategy,
+    WindowSettings,
 };
 
 use super::Rule;
@@ -168,6 +169,7 @@ impl<'a> Replay<'a> {
                 assert_eq!(window, None, "refused, though its window is in range: {event:?}");
                 return None;
             }
+            Disposition::KeyLimit(limit) => panic!("no limit is set: {limit:?}"),
             Disposition::NotAssigned => panic!("a scenario sends to its own partitions only"),
             Disposition::Windowed | Disposition::Refired => observed.fact(forwarded(event.ts)),
             Disposition::Late(lateness) => {
@@ -417,6 +419,7 @@ fn settings(config: &Config) -> SubtaskSettings {
                 AggregateFunction::Min,
                 AggregateFunction::Max,
             ],
+            limits: StateLimits::default(),
         },
         sharding: Sharding::OneForAll,
         all_idle: AllIdle::Flush,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::event_time::{
     AggregateFunction, AllIdle, Disposition, Event, EventTime, Marker, Panes, PartitionId,
-    Sharding, Subtask, SubtaskSettings, TopicSettings, TumblingWindows, WatermarkStrategy,
-    WindowSettings,
+    Sharding, StateLimits, Subtask, SubtaskSettings, TopicSettings, TumblingWindows,
+    WatermarkStrategy, WindowSettings,
 };
 
 use crate::config;
@@ -113,6 +113,7 @@ fn subtask(size_ms: i64, offset_ms: i64, lateness_ms: u64) -> Subtask {
             allowed_lateness: Duration::from_millis(lateness_ms),
             panes: Panes::Accumulating,
             aggregates: vec![AggregateFunction::Count],
+            limits: StateLimits::default(),
         },
         sharding: Sharding::OneForAll,
         all_idle: AllIdle::Hold,

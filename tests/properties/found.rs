@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate::event_time::{
     AggregateFunction, AggregateValue, AllIdle, Event, EventTime, Marker, MonotonicTime, Now,
-    Panes, PartitionId, Sharding, Subtask, SubtaskSettings, TopicSettings, TumblingWindows, Value,
-    WatermarkStrategy, WindowSettings,
+    Panes, PartitionId, Sharding, StateLimits, Subtask, SubtaskSettings, TopicSettings,
+    TumblingWindows, Value, WatermarkStrategy, WindowSettings,
 };
 
 use crate::facts::{Fact, take_facts};
@@ -77,6 +77,7 @@ fn subtask(
             allowed_lateness,
             panes: Panes::Accumulating,
             aggregates: vec![AggregateFunction::Count],
+            limits: StateLimits::default(),
         },
         sharding: Sharding::OneForAll,
         all_idle: AllIdle::Flush,

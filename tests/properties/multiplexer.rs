@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::event_time::{
-    AllIdle, Event, EventTime, Marker, MonotonicTime, Now, Panes, PartitionId, Sharding, Subtask,
-    SubtaskSettings, TopicSettings, TumblingWindows, WatermarkStatus, WindowSettings,
+    AllIdle, Event, EventTime, Marker, MonotonicTime, Now, Panes, PartitionId, Sharding,
+    StateLimits, Subtask, SubtaskSettings, TopicSettings, TumblingWindows, WatermarkStatus,
+    WindowSettings,
 };
 
 use crate::config;
@@ -129,7 +130,9 @@ fn drive(subtask: &mut Subtask, op: Op, now_ms: u64) {
         Op::Emit(number, time) => record(number, Marker::Time(EventTime(time))),
         Op::Mark(number, WatermarkStatus::Idle) => record(number, Marker::Text("idle")),
         Op::Mark(number, WatermarkStatus::Active) => record(number, Marker::Text("active")),
-        Op::Assign(number) => subtask.assign(id(number), None),
+        Op::Assign(number) => {
+            subtask.assign(id(number), None);
+        }
         Op::Retire(number) => drop(subtask.retire(id(number))),
         Op::Tick(_) => subtask.on_periodic_emit(Now {
             monotonic: MonotonicTime(Duration::from_millis(now_ms)),
@@ -147,6 +150,7 @@ fn subtask(all_idle: AllIdle) -> Subtask {
             allowed_lateness: Duration::ZERO,
             panes: Panes::Accumulating,
             aggregates: Vec::new(),
+            limits: StateLimits::default(),
         },
         sharding: Sharding::OneForAll,
         all_idle,

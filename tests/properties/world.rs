@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use tidegate::event_time::{
     AdaptiveSettings, AggregateFunction, AllIdle, Disposition, Event, EventTime, Marker,
     MonotonicTime, NamedStrategy, Now, Panes, PartitionId, PartitionState, PartitionView, ShardId,
-    Sharding, Subtask, SubtaskSettings, TopicSettings, TumblingWindows, Value, Watermark,
-    WatermarkGenerator, WatermarkOutput, WatermarkStrategy, WindowSettings,
+    Sharding, StateLimits, Subtask, SubtaskSettings, TopicSettings, TumblingWindows, Value,
+    Watermark, WatermarkGenerator, WatermarkOutput, WatermarkStrategy, WindowSettings,
 };
 
 use crate::facts::{Fact, Fired, status_name, take_fact, take_facts};
@@ -469,6 +469,7 @@ fn judged(disposition: Disposition) -> String {
         Disposition::Windowed | Disposition::Refired => "windowed".to_owned(),
         Disposition::TimestampOutOfRange => "timestamp out of range".to_owned(),
         Disposition::NotAssigned => "not assigned".to_owned(),
+        Disposition::KeyLimit(limit) => format!("over {limit:?}"),
         Disposition::Late(lateness) => {
             format!(
                 "late for {} at {}: {}",
@@ -526,6 +527,7 @@ fn settings(rules: &Rules) -> SubtaskSettings {
                 AggregateFunction::Min,
                 AggregateFunction::Max,
             ],
+            limits: StateLimits::default(),
         },
         sharding: if rules.one_for_all { Sharding::OneForAll } else { Sharding::PerPartition },
         all_idle: match rules.all_idle {

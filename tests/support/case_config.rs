@@ -8,8 +8,8 @@ use tidegate::config::{
     TimestampUnit, ValueType,
 };
 use tidegate::event_time::{
-    AggregateFunction, AllIdle, Panes, Sharding, SubtaskSettings, TopicSettings, TumblingWindows,
-    WatermarkStrategy, WindowSettings,
+    AggregateFunction, AllIdle, Panes, Sharding, StateLimits, SubtaskSettings, TopicSettings,
+    TumblingWindows, WatermarkStrategy, WindowSettings,
 };
 
 use super::case_file::{self, Config, FieldOrKafka, NaivePolicy};
@@ -98,6 +98,7 @@ pub(crate) fn settings(
             allowed_lateness: Duration::from_millis(config.allowed_lateness_ms),
             panes: Panes::Accumulating,
             aggregates: aggregates.iter().map(|aggregate| aggregate.function).collect(),
+            limits: StateLimits::default(),
         },
         sharding,
         all_idle: match config.all_idle {

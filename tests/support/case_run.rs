@@ -310,6 +310,7 @@ impl<'c> Run<'c> {
                 self.outcome.rejected.push(Rejected { id: record_id, reason });
                 return Ok(false);
             }
+            Disposition::KeyLimit(limit) => return Err(format!("no limit is set: {limit:?}")),
             Disposition::NotAssigned => {
                 return Err("its partition is assigned, and the core says it is not".to_owned());
             }

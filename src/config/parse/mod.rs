@@ -12,13 +12,16 @@ mod values;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+pub(crate) use source::parse_start;
+
 use super::fault::{Noted, Report};
 use super::key_path::KeyPath;
 use super::settings::{
-    DeliverySettings, GuardSettings, LogSettings, ServiceSettings, Settings, WindowSettings,
+    DeliverySettings, GuardSettings, LimitsSettings, LogSettings, ServiceSettings, Settings,
+    WindowSettings,
 };
 use super::{Config, Delivery, Guarantee, Guard, Http, Key, Log, LogFormat};
-use crate::event_time::{AllIdle, NamedStrategy, Panes, TumblingWindows};
+use crate::event_time::{AllIdle, NamedStrategy, Panes, StateLimits, TumblingWindows};
 
 /// What the reading knows besides the settings.
 #[derive(Debug)]
@@ -53,6 +56,7 @@ pub(super) fn parse(
     let aggregates =
         grouping::parse_aggregates(&settings.aggregate, source, key.as_ref().ok(), report);
     let guard = parse_guard(&settings.guard, report);
+    let limits = parse_limits(&settings.limits, report);
     let results = output::parse_results(&settings.results, report);
     let late_topic = output::parse_topic("late.topic", &settings.late, report);
     let dead_letter_topic = output::parse_topic("dead_letter.topic", &settings.dead_letter, report);
@@ -85,6 +89,7 @@ pub(super) fn parse(
         key,
         aggregates,
         guard: guard?,
+        limits: limits?,
         results: results?,
         late_topic: late_topic?,
         dead_letter_topic: dead_letter_topic?,
@@ -156,6 +161,19 @@ fn parse_guard(settings: &GuardSettings, report: &mut Report<'_>) -> Result<Guar
         values::time_or_off,
     );
     Ok(Guard { max_future: max_future?, min_timestamp: min_timestamp? })
+}
+
+fn parse_limits(settings: &LimitsSettings, report: &mut Report<'_>) -> Result<StateLimits, Noted> {
+    let section = KeyPath::of("limits");
+    let mut limit = |name, text: &Option<String>, hint, parse: fn(&str) -> _| {
+        report.value(&section.key(name), text.as_ref(), hint, parse)
+    };
+    let windows =
+        limit("open_windows", &settings.open_windows, "write 100000", values::count_or_off);
+    let keys =
+        limit("keys_per_window", &settings.keys_per_window, "write 10000000", values::count_or_off);
+    let bytes = limit("state_bytes", &settings.state_bytes, "write \"1GiB\"", values::size_or_off);
+    Ok(StateLimits { windows: windows?, keys_per_window: keys?, bytes: bytes? })
 }
 
 fn parse_delivery(settings: &DeliverySettings, report: &mut Report<'_>) -> Result<Delivery, Noted> {

@@ -131,6 +131,31 @@ where
     }
 }
 
+/// A number above zero, or `None` for `off`.
+pub(super) fn count_or_off(text: &str) -> Result<Option<usize>, String> {
+    if text == OFF {
+        return Ok(None);
+    }
+    let problem = |problem| format!("{problem}, or \"off\"");
+    whole(text, &(1..=usize::MAX)).map(Some).map_err(problem)
+}
+
+/// A number of bytes above zero, also with a unit, or `None` for `off`.
+pub(super) fn size_or_off(text: &str) -> Result<Option<usize>, String> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
+    let size = units.iter().find_map(|(unit, bytes)| {
+        let number: usize = text.trim().strip_suffix(unit)?.trim_end().parse().ok()?;
+        number.checked_mul(*bytes).filter(|size| *size > 0)
+    });
+    match size {
+        None if text == OFF => Ok(None),
+        None => Err(format!(
+            "\"{text}\" is no size; write a number of bytes above zero, or one such as \"512MiB\", or \"off\""
+        )),
+        size => Ok(size),
+    }
+}
+
 /// A topic's name, by Kafka's rules.
 pub(super) fn topic(text: &str) -> Result<String, String> {
     if text.is_empty() {

@@ -1,5 +1,7 @@
 //! The exact sum of floats, rounded once when it is read.
 
+use crate::event_time::snapshot::{Reader, put_float, put_varint};
+
 /// Adds floats without any rounding (J. R. Shewchuk, "Adaptive precision floating-point arithmetic", 1997).
 ///
 /// Compensated addition would still depend on the order in which partitions were polled; the exact sum does not, so a
@@ -19,6 +21,15 @@ impl ExactSum {
         } else {
             self.huge.add(value * SCALE);
         }
+    }
+
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        self.ordinary.write(bytes);
+        self.huge.write(bytes);
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { ordinary: Expansion::read(reader)?, huge: Expansion::read(reader)? })
     }
 
     /// The sum with an integer added, rounded to nearest, ties to even; not finite if it is out of range.
@@ -82,6 +93,22 @@ impl Expansion {
         }
         self.parts.truncate(kept);
         self.parts.push(carried);
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        put_varint(bytes, self.parts.len() as u64);
+        for part in &self.parts {
+            put_float(bytes, *part);
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let count = usize::try_from(reader.varint()?).ok()?;
+        if count > reader.left() / size_of::<f64>() {
+            return None;
+        }
+        let parts = (0..count).map(|_| reader.float()).collect::<Option<_>>()?;
+        Some(Self { parts })
     }
 
     #[expect(clippy::float_cmp, reason = "the question is whether a sum was exact")]

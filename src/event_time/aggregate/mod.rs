@@ -1,5 +1,6 @@
 //! What a window remembers of its events.
 
+mod bytes;
 mod exact_sum;
 
 use std::cmp::Ordering;

@@ -1,24 +1,31 @@
 //! Partitions that come and go, and the shards that come along with them.
 
 use super::{Partition, Pending, Subtask};
-use crate::event_time::facts::PartitionState;
+use crate::event_time::facts::{Assigned, PartitionState};
 use crate::event_time::shard::{Shard, ShardId, Sharding};
-use crate::event_time::time::PartitionId;
+use crate::event_time::time::{PartitionId, Watermark};
 use crate::event_time::watermark::{IdleClock, IdlenessTimer};
+use crate::event_time::window_operator::Size;
 
 impl Subtask {
     /// Takes in a partition, active from now on, with what it brings along; without, it is new and its shard starts at
-    /// the subtask watermark. A partition that is here already stays as it is.
-    pub fn assign(&mut self, id: PartitionId, state: Option<PartitionState>) {
-        if self.place(id).is_some() {
-            return;
-        }
-        let Some(topic) = self.settings.topics.get(usize::from(id.topic)) else { return };
+    /// the subtask watermark. A partition that is here already stays as it is. The shard that all share is brought by
+    /// the first of them.
+    ///
+    /// # Panics
+    /// If it brings a shard along and one of that name is here: neither may be dropped.
+    pub fn assign(&mut self, id: PartitionId, state: Option<PartitionState>) -> Assigned {
         let state = state.unwrap_or_default();
+        let shard = self.shard_of(id);
+        assert!(state.shard.is_none() || !self.holds(shard), "{shard:?} is here already");
+        let topic = self.settings.topics.get(usize::from(id.topic));
+        let Some(topic) = topic.filter(|_| self.place(id).is_none()) else {
+            return Assigned::NotTaken;
+        };
         let mut generator = topic.strategy.generator();
-        generator.restore(&state.generator);
+        let restored = generator.restore(&state.generator);
         let idleness = topic.idle_timeout.map(IdlenessTimer::new);
-        let shard = self.join_shard(id, state.shard);
+        let shard = self.join_shard(shard, state.shard);
         let clock_at_assignment = self.clock_of(shard);
         self.partitions.push(Partition {
             id,
@@ -31,6 +38,7 @@ impl Subtask {
             clock_at_assignment,
         });
         self.find_places();
+        if restored { Assigned::AsItWas } else { Assigned::GeneratorAnew }
     }
 
     /// Gives a partition up, with its shard where that is its own; with the last partition the shared shard goes too. The
@@ -40,39 +48,77 @@ impl Subtask {
     /// # Panics
     /// If the late pane of the last record is still there. On-time panes that were not taken go along.
     pub fn revoke(&mut self, id: PartitionId) -> Option<PartitionState> {
-        let late_pane = matches!(self.pending.front(), Some(Pending::LatePane(..)));
-        assert!(!late_pane, "a late pane must be taken before its window leaves");
+        assert!(!self.late_pane_is_next(), "a late pane must be taken before its window leaves");
         let mut state = self.retire(id)?;
         let own = ShardId::Partition(id);
         if let Some(place) =
             self.shards.iter_mut().find(|place| place.as_ref().is_some_and(|shard| shard.id == own))
         {
-            let watermark = self.watermark;
-            state.shard = place.take().map(|mut shard| {
-                shard.own_clock = Some(shard.clock(watermark));
-                shard
-            });
+            state.shard = place.take();
+            if let Some(shard) = &mut state.shard {
+                shard.own_clock = Some(shard.clock(self.watermark));
+                self.size.replace(shard.operator.size(), Size::default());
+            }
         }
         if self.partitions.is_empty() {
             self.shards.clear();
+            self.size = Size::default();
             self.next_change = None;
             self.all_idle_since = None;
         }
         Some(state)
     }
 
-    /// Forgets a partition, its generator and its channel; its records stay in their windows.
-    pub fn retire(&mut self, id: PartitionId) -> Option<PartitionState> {
-        let partition = self.partitions.remove(self.place(id)?);
-        let watermark = self.multiplexer.watermark(partition.channel);
-        self.multiplexer.unregister(partition.channel);
+    /// Forgets all partitions with their shards, and every output that was not taken: what an aborted transaction leads
+    /// to. The watermark stays; shards that are restored bring their own clocks.
+    pub fn abandon(&mut self) {
+        for partition in self.partitions.drain(..) {
+            self.multiplexer.unregister(partition.channel);
+        }
         self.find_places();
+        self.pending.clear();
+        self.shards.clear();
+        self.size = Size::default();
+        self.own_clocks = false;
+        self.next_change = None;
+        self.all_idle_since = None;
+    }
+
+    /// Sets the watermark where there is none yet: after a restart, to the least clock of what is restored, so that it
+    /// does not begin anew.
+    pub fn restore_watermark(&mut self, watermark: Watermark) {
+        if self.watermark != Watermark::NONE {
+            return;
+        }
+        // What holds windows already is judged by the clock that it has.
+        let before = self.watermark;
+        for shard in self.shards.iter_mut().flatten() {
+            if shard.operator.size().entries > 0 {
+                shard.own_clock.get_or_insert(before);
+                self.own_clocks = true;
+            }
+        }
+        self.watermark = watermark;
+    }
+
+    /// What [`Self::retire`] would give of a partition.
+    pub fn partition_state(&self, id: PartitionId) -> Option<PartitionState> {
+        let partition = self.partitions.get(self.place(id)?)?;
         Some(PartitionState {
-            watermark,
+            watermark: self.multiplexer.watermark(partition.channel),
             generator: partition.generator.snapshot(),
             max_event_time: partition.max_event_time,
             shard: None,
         })
+    }
+
+    /// Forgets a partition, its generator and its channel; its records stay in their windows.
+    pub fn retire(&mut self, id: PartitionId) -> Option<PartitionState> {
+        let state = self.partition_state(id)?;
+        let partition = self.partitions.remove(self.place(id)?);
+        self.multiplexer.unregister(partition.channel);
+        self.find_places();
+        Some(state)
     }
 
     pub(super) fn find_places(&mut self) {
@@ -94,12 +140,19 @@ impl Subtask {
         }
     }
 
-    /// The place of the shard that a partition belongs to; a shard that comes along fires what it still owes.
-    pub(super) fn join_shard(&mut self, partition: PartitionId, brought: Option<Shard>) -> usize {
-        let id = match self.settings.sharding {
+    fn shard_of(&self, partition: PartitionId) -> ShardId {
+        match self.settings.sharding {
             Sharding::OneForAll => ShardId::All,
             Sharding::PerPartition => ShardId::Partition(partition),
-        };
+        }
+    }
+
+    fn holds(&self, id: ShardId) -> bool {
+        self.shards.iter().flatten().any(|shard| shard.id == id)
+    }
+
+    /// The place of a shard; one that comes along fires what it still owes.
+    fn join_shard(&mut self, id: ShardId, brought: Option<Shard>) -> usize {
         let held =
             self.shards.iter().position(|place| place.as_ref().is_some_and(|shard| shard.id == id));
         if let Some(place) = held {
@@ -111,6 +164,7 @@ impl Subtask {
         shard.id = id;
         if owes {
             shard.operator.find_owed(shard.clock(self.watermark));
+            self.size.replace(Size::default(), shard.operator.size());
         }
         let place = self.shards.iter().position(Option::is_none).unwrap_or(self.shards.len());
         match self.shards.get_mut(place) {

@@ -13,7 +13,7 @@ use crate::event_time::settings::{AllIdle, SubtaskSettings};
 use crate::event_time::shard::Shard;
 use crate::event_time::time::{EventTime, Now, PartitionId, Watermark};
 use crate::event_time::watermark::{IdleClock, IdlenessTimer, WatermarkGenerator, WatermarkOutput};
-use crate::event_time::window_operator::PaneAt;
+use crate::event_time::window_operator::{PaneAt, Size};
 
 /// Event time of one subtask: joins generators, idleness, multiplexer and window operators.
 ///
@@ -31,6 +31,7 @@ use crate::event_time::window_operator::PaneAt;
 ///         allowed_lateness: Duration::ZERO,
 ///         panes: Panes::Accumulating,
 ///         aggregates: vec![AggregateFunction::Count],
+///         limits: StateLimits::default(),
 ///     },
 ///     sharding: Sharding::OneForAll,
 ///     all_idle: AllIdle::Hold,
@@ -67,6 +68,8 @@ pub struct Subtask {
     /// When all partitions were first found idle, while they are.
     all_idle_since: Option<Now>,
     pending: VecDeque<Pending>,
+    /// What all shards hold.
+    size: Size,
     windows_freed: u64,
     /// Times the candidate went below the watermark, and whether it is there now.
     regressions_suppressed: u64,
@@ -111,6 +114,7 @@ impl Subtask {
             idle_clock: Duration::ZERO,
             all_idle_since: None,
             pending: VecDeque::new(),
+            size: Size::default(),
             windows_freed: 0,
             regressions_suppressed: 0,
             candidate_below: false,
@@ -134,7 +138,11 @@ impl Subtask {
             return Disposition::NotAssigned;
         };
         let clock = shard.clock(self.watermark);
-        let lateness = self.settings.window.allowed_lateness;
+        let lateness = if shard.has_closed(window) {
+            Duration::ZERO
+        } else {
+            self.settings.window.allowed_lateness
+        };
         let disposition = if window.is_freed(clock, lateness) {
             let cause = if window.is_freed(self.multiplexer.watermark(partition.channel), lateness)
             {
@@ -146,7 +154,13 @@ impl Subtask {
             };
             Disposition::Late(Lateness { window, watermark: clock, cause })
         } else {
-            let pane = shard.operator.add(event, window, clock, &self.settings.window);
+            let before = shard.operator.size();
+            let pane =
+                match shard.operator.add(event, window, clock, &self.settings.window, self.size) {
+                    Ok(pane) => pane,
+                    Err(limit) => return Disposition::KeyLimit(limit),
+                };
+            self.size.replace(before, shard.operator.size());
             let change = window.max_timestamp();
             self.next_change = Some(self.next_change.map_or(change, |next| next.min(change)));
             match pane {
@@ -277,6 +291,11 @@ impl Subtask {
         }
     }
 
+    /// Whether the next fact is the pane of a late record: nothing may be committed between a record and its pane.
+    pub fn late_pane_is_next(&self) -> bool {
+        matches!(self.pending.front(), Some(Pending::LatePane(..)))
+    }
+
     fn place(&self, id: PartitionId) -> Option<usize> {
         *self.places.get(usize::from(id.topic))?.get(usize::try_from(id.partition).ok()?)?
     }
@@ -379,10 +398,15 @@ impl Subtask {
         let clock = self.clock_of(place);
         let settings = &self.settings.window;
         if let Some(Some(shard)) = self.shards.get_mut(place) {
-            if let Some(at) = shard.operator.next_due(clock, settings) {
+            let before = shard.operator.size();
+            let due = shard.operator.next_due(clock, settings);
+            if due.is_none() {
+                shard.operator.free(clock, settings);
+            }
+            self.size.replace(before, shard.operator.size());
+            if let Some(at) = due {
                 return Some((at, clock));
             }
-            shard.operator.free(clock, settings);
             self.windows_freed += shard.operator.take_freed();
             let next = shard.operator.next_change(clock, settings);
             self.next_change = self.next_change.into_iter().chain(next).min();
@@ -396,9 +420,9 @@ impl Subtask {
         let id = shard.id;
         let fired = shard.operator.fire(at, &self.settings.window)?;
         Some(Output::Fired(Pane {
-            window: fired.window,
-            key: fired.key,
-            aggregates: fired.aggregates,
+            window: fired.entry.window,
+            key: fired.entry.key,
+            aggregates: fired.entry.accumulators,
             timing: fired.timing,
             index: fired.index,
             watermark,

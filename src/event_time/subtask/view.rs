@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Subtask;
 use crate::event_time::facts::PartitionView;
-use crate::event_time::shard::ShardId;
+use crate::event_time::shard::{Shard, ShardId, ShardView};
 use crate::event_time::time::{EventTime, PartitionId, Watermark};
 use crate::event_time::window::TimeWindow;
 use crate::event_time::window_operator::WindowSettings;
@@ -56,7 +56,7 @@ impl Subtask {
             .iter()
             .flatten()
             .map(|shard| &shard.operator)
-            .filter(|held| held.entries() > 0);
+            .filter(|held| held.size().entries > 0);
         match (holding.next(), holding.next()) {
             (None, _) => 0,
             (Some(only), None) => only.windows().len(),
@@ -76,7 +76,12 @@ impl Subtask {
 
     /// How many (window, key) entries are held.
     pub fn open_panes(&self) -> usize {
-        self.shards.iter().flatten().map(|shard| shard.operator.entries()).sum()
+        self.size.entries
+    }
+
+    /// How many bytes all that is held has, by an estimate: keys and accumulators, the parts of float sums left out.
+    pub fn state_bytes(&self) -> usize {
+        self.size.bytes
     }
 
     /// How many windows have been freed since the start.
@@ -97,5 +102,25 @@ impl Subtask {
     /// The clocks of the shards.
     pub fn clocks(&self) -> impl Iterator<Item = (ShardId, Watermark)> {
         self.shards.iter().flatten().map(|shard| (shard.id, shard.clock(self.watermark)))
+    }
+
+    /// How many entries of a shard are not as they were last saved.
+    pub fn changed_count(&self, id: ShardId) -> usize {
+        self.shard(id).map_or(0, |shard| shard.changed_count())
+    }
+
+    /// Notes that everything of a shard is saved as it is now.
+    pub fn mark_saved(&mut self, id: ShardId) {
+        let shard = self.shards.iter_mut().flatten().find(|shard| shard.id == id);
+        if let Some(shard) = shard {
+            shard.operator.mark_saved();
+        }
+    }
+
+    /// What is to be saved of a shard.
+    pub(crate) fn shard(&self, id: ShardId) -> Option<ShardView<'_>> {
+        let shard: &Shard = self.shards.iter().flatten().find(|shard| shard.id == id)?;
+        let (clock, settings) = (shard.clock(self.watermark), &self.settings.window);
+        Some(ShardView { shard, clock, settings })
     }
 }

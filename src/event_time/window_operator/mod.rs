@@ -1,57 +1,19 @@
 //! The open windows of one shard: add, fire, fire again when late, free.
 
+mod open_window;
+mod saved;
+mod settings;
+
+use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::time::Duration;
-
-use indexmap::IndexMap;
 
 use super::Event;
-use super::aggregate::{Accumulator, AggregateFunction};
+use super::aggregate::Accumulator;
 use super::time::{EventTime, Watermark, millis};
-use super::window::{TimeWindow, TumblingWindows};
-
-/// Whether a pane holds all of the window so far or only what is new since the pane before.
-///
-/// ```
-/// use tidegate::event_time::Panes;
-///
-/// assert_eq!(Panes::default(), Panes::Accumulating);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Panes {
-    /// A later pane replaces the earlier ones (Flink: `EventTimeTrigger`).
-    #[default]
-    Accumulating,
-    /// Panes add up; for sinks that sum (Flink: `PurgingTrigger` around it).
-    Discarding,
-}
-
-/// What the windows are and what they compute.
-///
-/// ```
-/// use std::time::Duration;
-/// use tidegate::event_time::{AggregateFunction, Panes, TumblingWindows, WindowSettings};
-///
-/// let settings = WindowSettings {
-///     windows: TumblingWindows::new(Duration::from_secs(60), 0).unwrap(),
-///     allowed_lateness: Duration::ZERO,
-///     panes: Panes::Accumulating,
-///     aggregates: vec![AggregateFunction::Count, AggregateFunction::Sum],
-/// };
-/// assert_eq!(settings.windows.size().as_secs(), 60);
-/// ```
-#[derive(Clone, Debug)]
-pub struct WindowSettings {
-    /// How event time is cut.
-    pub windows: TumblingWindows,
-    /// How long after its end a window still takes records and fires again.
-    pub allowed_lateness: Duration,
-    /// What a pane holds.
-    pub panes: Panes,
-    /// The aggregates, in the order of the event's values.
-    pub aggregates: Vec<AggregateFunction>,
-}
+use super::window::TimeWindow;
+use open_window::OpenWindow;
+pub use settings::{LimitExceeded, Panes, StateLimits, WindowSettings};
 
 /// Why a pane was fired (Beam's pane timing).
 ///
@@ -89,11 +51,38 @@ pub(crate) struct PaneAt {
 /// A pane as the operator lends it out.
 #[derive(Debug)]
 pub(crate) struct FiredPane<'a> {
-    pub(crate) window: TimeWindow,
-    pub(crate) key: &'a [u8],
-    pub(crate) aggregates: &'a [Accumulator],
+    pub(crate) entry: EntryView<'a>,
     pub(crate) timing: Timing,
     pub(crate) index: u32,
+}
+
+/// What is held of a window for a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryView<'a> {
+    pub(crate) window: TimeWindow,
+    pub(crate) key: &'a [u8],
+    /// How many panes of it were fired.
+    pub(crate) panes: u32,
+    /// Its contents were handed out by a discarding pane: the next record begins anew.
+    pub(crate) discarded: bool,
+    pub(crate) accumulators: &'a [Accumulator],
+}
+
+/// What is held: windows, (window, key) entries, and an estimate of their bytes that leaves out the parts of float sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) windows: usize,
+    pub(crate) entries: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Size {
+    /// A part of the whole has changed.
+    pub(crate) fn replace(&mut self, before: Self, after: Self) {
+        self.windows = self.windows + after.windows - before.windows;
+        self.entries = self.entries + after.entries - before.entries;
+        self.bytes = self.bytes + after.bytes - before.bytes;
+    }
 }
 
 /// Keeps one entry per (window, key) and says which panes fire (Flink: `WindowOperator`).
@@ -105,47 +94,39 @@ pub(crate) struct WindowOperator {
     open: BTreeMap<EventTime, OpenWindow>,
     /// Windows whose on-time panes are to be fired, in order.
     due: VecDeque<EventTime>,
-    entries: usize,
+    size: Size,
     /// Windows freed since the owner asked last.
     freed: u64,
 }
 
-#[derive(Clone, Debug)]
-struct OpenWindow {
-    window: TimeWindow,
-    keys: IndexMap<Box<[u8]>, Entry, foldhash::fast::RandomState>,
-    /// As many per entry as there are aggregates, in the order of the entries.
-    accumulators: Vec<Accumulator>,
-    /// The entries still to be fired on time, the last key first; `None` until the window's firing has begun.
-    firing: Option<Vec<u32>>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    /// How many panes of it were fired.
-    panes: u32,
-    /// Its contents were handed out by a discarding pane: the next record begins anew.
-    discarded: bool,
-}
-
 impl WindowOperator {
-    /// Adds an event to its window. The pane to fire at once, if the clock has passed the window's end already.
+    /// Adds an event to its window, where the limits have room for it beside what the subtask holds. The pane to fire at
+    /// once, if the clock has passed the window's end already.
     pub(crate) fn add(
         &mut self,
         event: &Event<'_>,
         window: TimeWindow,
         clock: Watermark,
         settings: &WindowSettings,
-    ) -> Option<PaneAt> {
-        let open = self.open.entry(window.start).or_insert_with(|| OpenWindow::new(window));
-        let (index, new) = open.entry(event.key, &settings.aggregates);
-        self.entries += usize::from(new);
+        held: Size,
+    ) -> Result<Option<PaneAt>, LimitExceeded> {
+        let open = match self.open.entry(window.start) {
+            Place::Occupied(open) => open.into_mut(),
+            Place::Vacant(place) => {
+                let new = OpenWindow::new(window);
+                settings.limits.check(held, new.size(), 0)?;
+                self.size.replace(Size::default(), new.size());
+                place.insert(new)
+            }
+        };
+        let (index, new) = open.entry(event.key, settings, held)?;
+        self.size.replace(Size::default(), new);
         open.add(index, event, settings);
-        window.is_due(clock).then_some(PaneAt {
+        Ok(window.is_due(clock).then_some(PaneAt {
             start: window.start,
             entry: index,
             timing: Timing::Late,
-        })
+        }))
     }
 
     /// Notes the windows that became due by a clock going from `from` to `to`.
@@ -160,9 +141,7 @@ impl WindowOperator {
 
     /// Notes the windows that are due and have entries that never fired: what a restored operator still owes.
     pub(crate) fn find_owed(&mut self, clock: Watermark) {
-        let owes = |open: &OpenWindow| {
-            open.window.is_due(clock) && open.keys.values().any(|entry| entry.panes == 0)
-        };
+        let owes = |open: &OpenWindow| open.window.is_due(clock) && open.has_unfired();
         self.due =
             self.open.iter().filter(|(_, open)| owes(open)).map(|(start, _)| *start).collect();
     }
@@ -207,13 +186,8 @@ impl WindowOperator {
     /// Counts the pane as fired and lends it out.
     pub(crate) fn fire(&mut self, at: PaneAt, settings: &WindowSettings) -> Option<FiredPane<'_>> {
         let open = self.open.get_mut(&at.start)?;
-        let (key, entry) = open.keys.get_index_mut(at.entry)?;
-        let index = entry.panes;
-        entry.panes += 1;
-        entry.discarded = settings.panes == Panes::Discarding;
-        let count = settings.aggregates.len();
-        let aggregates = open.accumulators.get(at.entry * count..(at.entry + 1) * count)?;
-        Some(FiredPane { window: open.window, key, aggregates, timing: at.timing, index })
+        let (entry, index) = open.fire(at.entry, settings.panes)?;
+        Some(FiredPane { entry, timing: at.timing, index })
     }
 
     /// The least watermark at which a window becomes due or is freed; `None` if none ever does.
@@ -239,12 +213,12 @@ impl WindowOperator {
 
     /// The windows held, in order.
     pub(crate) fn windows(&self) -> impl ExactSizeIterator<Item = (TimeWindow, usize)> {
-        self.open.values().map(|open| (open.window, open.keys.len()))
+        self.open.values().map(|open| (open.window, open.keys()))
     }
 
-    /// How many (window, key) entries are held.
-    pub(crate) fn entries(&self) -> usize {
-        self.entries
+    /// How much is held.
+    pub(crate) fn size(&self) -> Size {
+        self.size
     }
 
     fn first_not_due(&self, clock: Watermark, settings: &WindowSettings) -> Option<TimeWindow> {
@@ -254,57 +228,9 @@ impl WindowOperator {
 
     fn remove(&mut self, start: EventTime) {
         if let Some(open) = self.open.remove(&start) {
-            self.entries -= open.keys.len();
+            self.size.replace(open.size(), Size::default());
             self.freed += 1;
         }
-    }
-}
-
-impl OpenWindow {
-    fn new(window: TimeWindow) -> Self {
-        Self { window, keys: IndexMap::default(), accumulators: Vec::new(), firing: None }
-    }
-
-    /// The entry of a key, and whether it is new.
-    fn entry(&mut self, key: &[u8], aggregates: &[AggregateFunction]) -> (usize, bool) {
-        if let Some(index) = self.keys.get_index_of(key) {
-            return (index, false);
-        }
-        let (index, _) = self.keys.insert_full(key.into(), Entry::default());
-        self.accumulators.extend(aggregates.iter().map(|function| function.accumulator()));
-        (index, true)
-    }
-
-    fn add(&mut self, index: usize, event: &Event<'_>, settings: &WindowSettings) {
-        let count = settings.aggregates.len();
-        let Some(accumulators) = self.accumulators.get_mut(index * count..(index + 1) * count)
-        else {
-            return;
-        };
-        if let Some((_, entry)) = self.keys.get_index_mut(index)
-            && entry.discarded
-        {
-            entry.discarded = false;
-            accumulators.iter_mut().for_each(Accumulator::reset);
-        }
-        for (accumulator, value) in accumulators.iter_mut().zip(event.values) {
-            if let Some(value) = value {
-                accumulator.add(*value);
-            }
-        }
-    }
-
-    /// Takes the next entry off the firing; sorts the keys when the firing begins.
-    fn next_to_fire(&mut self) -> Option<usize> {
-        let keys = &self.keys;
-        let firing = self.firing.get_or_insert_with(|| {
-            let unfired = (0u32..).zip(keys.values()).filter(|(_, entry)| entry.panes == 0);
-            let mut order: Vec<u32> = unfired.map(|(index, _)| index).collect();
-            let key_of = |index: u32| keys.get_index(index as usize).map(|(key, _)| key);
-            order.sort_unstable_by(|a, b| key_of(*b).cmp(&key_of(*a)));
-            order
-        });
-        firing.pop().map(|index| index as usize)
     }
 }
 

@@ -1,0 +1,121 @@
+//! What of the open windows is saved, and how they are made of what was.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::open_window::OpenWindow;
+use super::{EntryView, WindowOperator, WindowSettings};
+use crate::event_time::aggregate::Accumulator;
+use crate::event_time::time::{EventTime, Watermark};
+use crate::event_time::window::TimeWindow;
+
+impl WindowOperator {
+    /// Every entry, window by window; those excepted that nobody will ever see again at this clock.
+    pub(crate) fn entries(
+        &self,
+        clock: Watermark,
+        lateness: Duration,
+    ) -> impl Iterator<Item = EntryView<'_>> {
+        self.wanted(clock, lateness).flat_map(OpenWindow::entries)
+    }
+
+    /// The same of the entries that are not as they were last saved.
+    pub(crate) fn changed(
+        &self,
+        clock: Watermark,
+        lateness: Duration,
+    ) -> impl Iterator<Item = EntryView<'_>> {
+        self.wanted(clock, lateness).flat_map(OpenWindow::changed)
+    }
+
+    /// How many entries are not as they were last saved.
+    pub(crate) fn changed_count(&self) -> usize {
+        self.open.values().map(OpenWindow::changed_count).sum()
+    }
+
+    /// Everything is saved.
+    pub(crate) fn mark_saved(&mut self) {
+        self.open.values_mut().for_each(OpenWindow::mark_saved);
+    }
+
+    /// The windows past their allowed lateness that are held because they have not all been fired.
+    pub(crate) fn owed(
+        &self,
+        clock: Watermark,
+        lateness: Duration,
+    ) -> impl Iterator<Item = TimeWindow> {
+        self.past(clock, lateness).filter(|open| open.has_unfired()).map(|open| open.window)
+    }
+
+    /// How many windows have entries that were never fired.
+    pub(crate) fn unfired_windows(&self) -> usize {
+        self.open.values().filter(|open| open.has_unfired()).count()
+    }
+
+    /// The greatest timestamp of the last window held.
+    pub(crate) fn last_held(&self) -> Option<EventTime> {
+        self.open.last_key_value().map(|(_, open)| open.window.max_timestamp())
+    }
+
+    /// Sets an entry to what was saved of it.
+    pub(crate) fn put(
+        &mut self,
+        window: TimeWindow,
+        key: &[u8],
+        panes: u32,
+        discarded: bool,
+        accumulators: impl ExactSizeIterator<Item = Accumulator>,
+    ) {
+        let size = &mut self.size;
+        let open = self.open.entry(window.start).or_insert_with(|| {
+            let new = OpenWindow::new(window);
+            size.replace(super::Size::default(), new.size());
+            new
+        });
+        let new = open.put(key, panes, discarded, accumulators);
+        size.replace(super::Size::default(), new);
+    }
+
+    /// Drops the windows that were closed when they were saved, those excepted that were still owed. How many entries.
+    pub(crate) fn drop_closed(&mut self, closed: EventTime, owed: &BTreeSet<EventTime>) -> usize {
+        self.drop_first(
+            |open| open.window.max_timestamp() <= closed,
+            |open| owed.contains(&open.window.start),
+        )
+    }
+
+    /// Drops the windows that are past their allowed lateness and have all been fired. How many entries.
+    pub(crate) fn drop_freed(&mut self, clock: Watermark, settings: &WindowSettings) -> usize {
+        self.drop_first(
+            |open| open.window.is_freed(clock, settings.allowed_lateness),
+            OpenWindow::has_unfired,
+        )
+    }
+
+    /// Of the first windows for which `past` holds, drops those which `kept` does not name.
+    fn drop_first(
+        &mut self,
+        past: impl Fn(&OpenWindow) -> bool,
+        kept: impl Fn(&OpenWindow) -> bool,
+    ) -> usize {
+        let first = self.open.values().take_while(|open| past(open));
+        let dropped: Vec<EventTime> =
+            first.filter(|open| !kept(open)).map(|open| open.window.start).collect();
+        let before = self.size.entries;
+        for start in dropped {
+            self.remove(start);
+        }
+        self.freed = 0;
+        before - self.size.entries
+    }
+
+    fn past(&self, clock: Watermark, lateness: Duration) -> impl Iterator<Item = &OpenWindow> {
+        self.open.values().take_while(move |open| open.window.is_freed(clock, lateness))
+    }
+
+    fn wanted(&self, clock: Watermark, lateness: Duration) -> impl Iterator<Item = &OpenWindow> {
+        let done =
+            move |open: &OpenWindow| open.window.is_freed(clock, lateness) && !open.has_unfired();
+        self.open.values().filter(move |open| !done(open))
+    }
+}
