@@ -68,6 +68,8 @@ pub struct Shard {
     pub(crate) id: ShardId,
     /// `None` while the shard follows the subtask watermark.
     pub(crate) own_clock: Option<Watermark>,
+    /// The clock with which it came here.
+    pub(crate) first_clock: Watermark,
     /// Windows whose greatest timestamp is not above this are closed for good, whatever the allowed lateness says now:
     /// they were freed under another one, or belonged to another configuration.
     pub(crate) closed: EventTime,
@@ -76,8 +78,13 @@ pub struct Shard {
 
 impl Shard {
     pub(crate) fn following(id: ShardId) -> Self {
-        let operator = WindowOperator::default();
-        Self { id, own_clock: None, closed: EventTime::MIN, operator }
+        Self {
+            id,
+            own_clock: None,
+            first_clock: Watermark::NONE,
+            closed: EventTime::MIN,
+            operator: WindowOperator::default(),
+        }
     }
 
     /// A shard that stood at this clock, to be filled with what was saved of it.

@@ -226,7 +226,8 @@ impl Naive {
         };
         if let Some(said) = said
             && self.emit(place, Some(said))
-            && Some(said) > self.watermark
+            && (Some(said) > self.watermark
+                || self.shards.values().any(|shard| shard.clock < Some(said)))
         {
             self.combine(None);
         }

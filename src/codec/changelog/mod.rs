@@ -6,9 +6,12 @@
 //! # Slots
 //!
 //! A message's key is its slot: four bytes, big-endian. A snapshot is a sequence whose parts hold everything there is; it
-//! begins at slot 0 again, and every message after it takes the next slot. So compaction replaces the messages of an
-//! older generation by those of the newer one, and everything before a snapshot's first message may be deleted. A
-//! snapshot is written at first, where so much has been written since the last one that reading it all would take
+//! and the changes after it are a generation, whose messages take one slot after the other, by turns from 0 and from 2^31
+//! on. So compaction replaces the messages of the generation before the last by those of the newest, and never touches
+//! what a snapshot that is still being written will replace (without transactions a crash may leave it incomplete). Once
+//! a snapshot is committed, everything before its first message may be deleted.
+//!
+//! A snapshot is written at first, where so much has been written since the last one that reading it all would take
 //! longer than reading a new one, and where nearly everything has changed anyway: the topic stays as short as what is
 //! open, whatever the age of the service. Entries are absolute, not differences: the later one holds.
 //!

@@ -67,6 +67,11 @@ impl Log {
             Self { sequence, next_slot, snapshot_bytes, bytes_since, state, has_snapshot: true };
     }
 
+    /// Where the next snapshot begins: in the other half of the slots.
+    fn next_generation(&self) -> u32 {
+        if (1..=HALF).contains(&self.next_slot) { HALF } else { 0 }
+    }
+
     /// Whether the next sequence is to be a snapshot.
     fn wants_snapshot(&self, shard: &ShardView<'_>) -> bool {
         let bearable = self.snapshot_bytes.saturating_mul(2).saturating_add(BYTES_SINCE);
@@ -121,7 +126,7 @@ impl ShardWriter {
             functions: functions.clone(),
         };
         let sequence = head.sequence;
-        let first_slot = if snapshot { 0 } else { self.log.next_slot };
+        let first_slot = if snapshot { self.log.next_generation() } else { self.log.next_slot };
         let mut parts = Parts::new(head, first_slot, max_bytes.min(PART_BYTES));
         if snapshot {
             shard.entries().for_each(|entry| parts.add(&entry));
@@ -210,6 +215,9 @@ impl Parts {
         (self.messages, self.slot)
     }
 }
+
+/// The first slot of every other generation.
+const HALF: u32 = 1 << 31;
 
 /// The most that a part has, so that no message is near what brokers take by default.
 const PART_BYTES: usize = 512 << 10;

@@ -70,14 +70,17 @@ impl Subtask {
     }
 
     /// Forgets all partitions with their shards, and every output that was not taken: what an aborted transaction leads
-    /// to. The watermark stays; shards that are restored bring their own clocks.
+    /// to. The watermark stays, though records may have raised it that will be read again: shards that are restored
+    /// bring their own clocks, and one that comes back without anything has the clock that it had at first.
     pub fn abandon(&mut self) {
+        for shard in self.shards.drain(..).flatten() {
+            self.abandoned.insert(shard.id, shard.first_clock);
+        }
         for partition in self.partitions.drain(..) {
             self.multiplexer.unregister(partition.channel);
         }
         self.find_places();
         self.pending.clear();
-        self.shards.clear();
         self.size = Size::default();
         self.own_clocks = false;
         self.next_change = None;
@@ -85,18 +88,14 @@ impl Subtask {
     }
 
     /// Sets the watermark where there is none yet: after a restart, to the least clock of what is restored, so that it
-    /// does not begin anew.
+    /// does not begin anew. Shards that are here already keep the clock that they have.
     pub fn restore_watermark(&mut self, watermark: Watermark) {
         if self.watermark != Watermark::NONE {
             return;
         }
-        // What holds windows already is judged by the clock that it has.
-        let before = self.watermark;
         for shard in self.shards.iter_mut().flatten() {
-            if shard.operator.size().entries > 0 {
-                shard.own_clock.get_or_insert(before);
-                self.own_clocks = true;
-            }
+            shard.own_clock.get_or_insert(Watermark::NONE);
+            self.own_clocks = true;
         }
         self.watermark = watermark;
     }
@@ -158,10 +157,13 @@ impl Subtask {
         if let Some(place) = held {
             return place;
         }
+        let abandoned = self.abandoned.remove(&id).map(|clock| Shard::restored(id, clock));
+        let brought = brought.or(abandoned);
         let owes = brought.is_some();
         self.own_clocks |= owes;
         let mut shard = brought.unwrap_or_else(|| Shard::following(id));
         shard.id = id;
+        shard.first_clock = shard.clock(self.watermark);
         if owes {
             shard.operator.find_owed(shard.clock(self.watermark));
             self.size.replace(Size::default(), shard.operator.size());

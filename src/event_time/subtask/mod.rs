@@ -3,14 +3,14 @@
 mod membership;
 mod view;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::event_time::Event;
 use crate::event_time::facts::{Disposition, LateCause, Lateness, Output, Pane};
 use crate::event_time::multiplexer::{ChannelId, WatermarkMultiplexer, WatermarkStatus};
 use crate::event_time::settings::{AllIdle, SubtaskSettings};
-use crate::event_time::shard::Shard;
+use crate::event_time::shard::{Shard, ShardId};
 use crate::event_time::time::{EventTime, Now, PartitionId, Watermark};
 use crate::event_time::watermark::{IdleClock, IdlenessTimer, WatermarkGenerator, WatermarkOutput};
 use crate::event_time::window_operator::{PaneAt, Size};
@@ -57,6 +57,8 @@ pub struct Subtask {
     places: Vec<Vec<Option<usize>>>,
     /// A place stays empty after its shard has left, until another takes it.
     shards: Vec<Option<Shard>>,
+    /// The first clocks of the shards that were abandoned and have not come back.
+    abandoned: BTreeMap<ShardId, Watermark>,
     /// The greatest candidate so far.
     watermark: Watermark,
     /// No shard that follows the watermark has anything to fire or free below this time.
@@ -108,6 +110,7 @@ impl Subtask {
             partitions: Vec::new(),
             places: Vec::new(),
             shards: Vec::new(),
+            abandoned: BTreeMap::new(),
             watermark: Watermark::NONE,
             next_change: None,
             own_clocks: false,
@@ -180,7 +183,7 @@ impl Subtask {
         if output != WatermarkOutput::default() {
             let channel = partition.channel;
             let raised = self.apply(id, channel, output);
-            if output.marked() || (raised && self.multiplexer.watermark(channel) > self.watermark) {
+            if output.marked() || (raised && self.may_move(self.multiplexer.watermark(channel))) {
                 let candidate = self.candidate(None);
                 self.combine(candidate);
             }
@@ -346,6 +349,14 @@ impl Subtask {
             greatest(&mut self.settings.topics.iter().filter_map(|topic| topic.idle_timeout));
         let steady = since.wall + now.monotonic.since(since.monotonic);
         Some(Watermark(now.wall.min(steady) - bound - timeout))
+    }
+
+    /// Whether a clock is below this watermark of a partition; without shards that brought their own it is the
+    /// subtask's (Flink: `WatermarkOutputMultiplexer.ImmediateOutput`).
+    fn may_move(&self, watermark: Watermark) -> bool {
+        let clock = |shard: &Shard| shard.clock(self.watermark);
+        watermark > self.watermark
+            || self.own_clocks && self.shards.iter().flatten().any(|held| clock(held) < watermark)
     }
 
     /// Raises the clocks to the candidate, and the subtask watermark if it is the greatest so far; nothing falls.

@@ -176,7 +176,7 @@ impl OpenWindow {
     }
 
     pub(super) fn mark_saved(&mut self) {
-        for index in std::mem::take(&mut self.changed) {
+        for index in self.changed.drain(..) {
             if let Some((_, entry)) = self.keys.get_index_mut(index as usize) {
                 entry.changed = false;
             }
