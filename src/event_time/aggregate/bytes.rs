@@ -105,3 +105,93 @@ fn read_value(
 
 /// What a count that was read may be, so that no further record can lead out of range.
 const MOST_RECORDS: u64 = u64::MAX >> 1;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALL: [AggregateFunction; 5] = [
+        AggregateFunction::Count,
+        AggregateFunction::Sum,
+        AggregateFunction::Min,
+        AggregateFunction::Max,
+        AggregateFunction::Avg,
+    ];
+
+    fn numbers() -> impl Strategy<Value = Value> {
+        let float = any::<u64>().prop_map(|bits| Value::float(f64::from_bits(bits)));
+        prop_oneof![
+            any::<i64>().prop_map(Value::Integer),
+            (-3..3i64).prop_map(Value::Integer),
+            float.prop_map(|float| float.unwrap_or(Value::Float(f64::MIN))),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn accumulators_come_back_as_they_were(
+            values in prop::collection::vec(numbers(), 0..20),
+            more in prop::collection::vec(numbers(), 0..20),
+        ) {
+            for function in ALL {
+                let mut accumulator = function.accumulator();
+                for value in &values {
+                    accumulator.add(*value);
+                }
+                let mut bytes = Vec::new();
+                accumulator.write(&mut bytes);
+                let mut reader = Reader::whole(&bytes);
+                let mut back = function.read(&mut reader).unwrap();
+                prop_assert_eq!((&back, reader.left()), (&accumulator, 0));
+                for value in &more {
+                    accumulator.add(*value);
+                    back.add(*value);
+                }
+                prop_assert_eq!(back.value(), accumulator.value());
+            }
+        }
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            for function in ALL {
+                if let Some(mut accumulator) = function.read(&mut Reader::whole(&bytes)) {
+                    accumulator.add(Value::Integer(i64::MAX));
+                    accumulator.add(Value::Float(f64::MAX));
+                    accumulator.value();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_function_keeps_its_code() {
+        assert_eq!(ALL.map(AggregateFunction::code), [0, 1, 2, 3, 4]);
+        for function in ALL {
+            assert_eq!(AggregateFunction::from_code(function.code()), Some(function));
+        }
+        assert_eq!(AggregateFunction::from_code(5), None);
+    }
+
+    #[test]
+    fn small_numbers_take_few_bytes() {
+        for (function, expected) in [(AggregateFunction::Count, 1), (AggregateFunction::Sum, 3)] {
+            let mut accumulator = function.accumulator();
+            accumulator.add(Value::Integer(100));
+            let mut bytes = Vec::new();
+            accumulator.write(&mut bytes);
+            assert_eq!(bytes.len(), expected);
+        }
+    }
+
+    #[test]
+    fn a_list_longer_than_the_bytes_is_refused() {
+        let mut bytes = vec![3, 2];
+        put_varint(&mut bytes, u64::MAX);
+        bytes.extend([0; 16]);
+        assert_eq!(AggregateFunction::Sum.read(&mut Reader::whole(&bytes)), None);
+    }
+}

@@ -3,6 +3,9 @@
 mod membership;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

@@ -87,6 +87,11 @@ impl Job {
         panes(&mut self.subtask)
     }
 
+    /// There is nothing to be fired.
+    fn assert_quiet(&mut self) {
+        assert_eq!(panes(&mut self.subtask), Vec::<String>::new());
+    }
+
     /// The messages of a commit.
     fn write(&mut self) -> Option<Written> {
         let state = self.subtask.partition_state(P0).unwrap();
@@ -242,6 +247,6 @@ fn windows_due_and_not_yet_fired_fire_after_a_restart() {
     job.commit();
     let settings = job.settings.clone();
     let mut job = job.restart(settings);
-    assert_eq!(panes(&mut job.subtask), Vec::<String>::new());
+    job.assert_quiet();
     assert_eq!(job.subtask.open_panes(), 1);
 }

@@ -231,7 +231,11 @@ impl World {
                 let disposition = match self.subtasks[subtask].on_event(id(*partition), &event) {
                     // Its cause looks at when the partition came in, which is later after a restart.
                     Disposition::Late(late) => format!("late at {:?}", late.watermark),
-                    other => format!("{other:?}"),
+                    other @ (Disposition::Windowed
+                    | Disposition::Refired
+                    | Disposition::TimestampOutOfRange
+                    | Disposition::KeyLimit(_)
+                    | Disposition::NotAssigned) => format!("{other:?}"),
                 };
                 self.offsets[*partition] += 1;
                 self.seen.dispositions.entry(*partition).or_default().push(disposition);
