@@ -2,7 +2,8 @@
 //! result that is right.
 //!
 //! A case is one JSON file; `tests/cases/FORMAT.md` describes it. Those that are a list of steps with a manual clock run
-//! here: each record goes through the decoder, the core and the encoder, and the result records, the late and refused
+//! here: each record goes through the decoder, the core and the encoder, the state through the changelog where the case
+//! stops or crashes, and the result records, the late and refused
 //! records, the open windows, the watermark after each step and the metrics are compared. A case whose result does not
 //! depend on when watermarks are emitted runs with each emission, and each runs with one shard for all partitions and
 //! with one shard per partition. Whatever a case asks for, no record may be lost or counted twice, and the watermark may
@@ -19,6 +20,8 @@ mod case_check;
 mod case_config;
 #[path = "support/case_file.rs"]
 mod case_file;
+#[path = "support/case_restart.rs"]
+mod case_restart;
 #[path = "support/case_run.rs"]
 mod case_run;
 
@@ -101,9 +104,6 @@ fn judge(file: &Path, text: &str) -> (String, Verdict) {
 }
 
 fn run_all_ways(trace: &Trace) -> Verdict {
-    if trace.restarts() {
-        return Verdict::NotApplicable("stops or crashes: needs the changelog of the state");
-    }
     let ways: Vec<_> = emissions(trace)
         .iter()
         .flat_map(|emission| shardings(trace).iter().map(move |sharding| (*emission, *sharding)))

@@ -42,11 +42,6 @@ impl Trace {
     pub(crate) fn revokes(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::Revoke(_)))
     }
-
-    /// Whether the steps end the process, cleanly or not.
-    pub(crate) fn restarts(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Stop | Step::Crash))
-    }
 }
 
 /// When watermarks are emitted.
@@ -192,7 +187,7 @@ impl Step {
 }
 
 /// A Kafka record.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) id: String,
     pub(crate) partition: i32,

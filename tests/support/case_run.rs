@@ -6,15 +6,17 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tidegate::codec::changelog::Layout;
 use tidegate::codec::{Decoded, Decoder, Encoded, Encoder, RawRecord};
 use tidegate::config::{Guard, IntegerFormat, ResultKey, Results, TimestampFormat};
 use tidegate::event_time::{
     Disposition, EventTime, MonotonicTime, Now, Output, PartitionId, ShardId, Sharding, Subtask,
-    WatermarkStatus,
+    WatermarkStatus, WindowSettings,
 };
 
 use super::case_config::{aggregates, key, settings, source};
 use super::case_file::{Config, Record, Rejected, Step, Sum};
+use super::case_restart::Changelog;
 
 /// When watermarks are emitted in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub(crate) struct PaneRow {
 }
 
 /// What came of the steps.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) panes: Vec<PaneRow>,
     pub(crate) late: Vec<String>,
@@ -93,10 +95,10 @@ pub(crate) fn run(
                 name(),
                 run.highest
             );
-            run.outcome.broken.push(fault);
+            run.seen.outcome.broken.push(fault);
         }
         run.highest = watermark;
-        run.outcome.watermark_after.push(watermark);
+        run.seen.outcome.watermark_after.push(watermark);
     }
     if emission == Emission::ByTheClockAndAtTheEnd {
         run.tick()?;
@@ -105,7 +107,7 @@ pub(crate) fn run(
 }
 
 /// The records of one window and key, for the conservation of records.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Group {
     /// With their partitions, since they leave with these.
     records: Vec<(i32, String)>,
@@ -115,6 +117,16 @@ struct Group {
 /// A window's start and a key as the core holds it.
 type GroupId = (i64, Vec<u8>);
 
+/// What has been seen so far, as far as a crash undoes it.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    groups: BTreeMap<GroupId, Group>,
+    /// The last pane of each shard, whose sum is the pane of the whole.
+    shares: BTreeMap<GroupId, BTreeMap<ShardId, PaneRow>>,
+    panes_of: BTreeMap<GroupId, u32>,
+    outcome: Outcome,
+}
+
 struct Run<'c> {
     config: &'c Config,
     emission: Emission,
@@ -122,6 +134,10 @@ struct Run<'c> {
     decoder: Decoder,
     encoder: Encoder,
     subtask: Subtask,
+    changelog: Changelog,
+    /// The records since the last commit, and what had been seen then.
+    since_commit: Vec<Record>,
+    committed: Seen,
     assigned: BTreeSet<i32>,
     monotonic_ms: u64,
     wall_ms: i64,
@@ -129,11 +145,7 @@ struct Run<'c> {
     since_last_turn: Duration,
     highest: Option<i64>,
     last_event_lag: Option<i128>,
-    groups: BTreeMap<GroupId, Group>,
-    /// The last pane of each shard, whose sum is the pane of the whole.
-    shares: BTreeMap<GroupId, BTreeMap<ShardId, PaneRow>>,
-    panes_of: BTreeMap<GroupId, u32>,
-    outcome: Outcome,
+    seen: Seen,
 }
 
 impl<'c> Run<'c> {
@@ -150,29 +162,35 @@ impl<'c> Run<'c> {
             timestamps: TimestampFormat::EpochMs,
             integers: IntegerFormat::Number,
         };
+        let settings = settings(config, &source, &aggregates, sharding)?;
+        let WindowSettings { windows, panes, .. } = settings.window;
+        let layout = Layout::new(windows, panes, &key, &aggregates);
         Ok(Self {
             config,
             emission,
             sharding,
             decoder: Decoder::new(&source, &key, &aggregates, guard),
             encoder: Encoder::new(&key, &aggregates, &format),
-            subtask: Subtask::new(settings(config, &source, &aggregates, sharding)?),
+            subtask: Subtask::new(settings.clone()),
+            changelog: Changelog::new(settings, layout),
+            since_commit: Vec::new(),
+            committed: Seen::default(),
             assigned: BTreeSet::new(),
             monotonic_ms: 0,
             wall_ms: config.wall_start_ms,
             since_last_turn: Duration::ZERO,
             highest: None,
             last_event_lag: None,
-            groups: BTreeMap::new(),
-            shares: BTreeMap::new(),
-            panes_of: BTreeMap::new(),
-            outcome: Outcome::default(),
+            seen: Seen::default(),
         })
     }
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Record(record) => return self.record(record),
+            Step::Record(record) => {
+                self.since_commit.push(record.clone());
+                return self.record(record);
+            }
             Step::Advance(ms) => return self.advance(*ms),
             Step::Blocked(ms) => {
                 // The loop comes back after a block of any length; its turn counts at most one interval.
@@ -185,8 +203,12 @@ impl<'c> Run<'c> {
             Step::WallJump(ms) => self.wall_ms = self.wall_ms.saturating_add(*ms),
             Step::Assign(partitions) => partitions.iter().for_each(|p| self.assign(*p)),
             Step::Revoke(partitions) => partitions.iter().for_each(|p| self.revoke(*p)),
-            Step::Commit => {}
-            Step::Stop | Step::Crash => return Err("cannot restart".to_owned()),
+            Step::Commit => self.commit(),
+            Step::Stop => {
+                self.commit();
+                self.restart()?;
+            }
+            Step::Crash => self.crash()?,
         }
         if self.emission.at_each_step() { self.tick() } else { Ok(()) }
     }
@@ -200,13 +222,43 @@ impl<'c> Run<'c> {
     fn revoke(&mut self, partition: i32) {
         self.assigned.remove(&partition);
         self.subtask.revoke(id(partition));
-        for group in self.groups.values_mut() {
+        for group in self.seen.groups.values_mut() {
             group.records.retain(|(from, _)| *from != partition);
         }
-        self.groups.retain(|_, group| !group.records.is_empty());
-        for shares in self.shares.values_mut() {
+        self.seen.groups.retain(|_, group| !group.records.is_empty());
+        for shares in self.seen.shares.values_mut() {
             shares.remove(&ShardId::Partition(id(partition)));
         }
+    }
+
+    fn partitions(&self) -> BTreeSet<PartitionId> {
+        self.assigned.iter().map(|partition| id(*partition)).collect()
+    }
+
+    fn commit(&mut self) {
+        let partitions = self.partitions();
+        self.changelog.commit(&mut self.subtask, &partitions);
+        self.committed = self.seen.clone();
+        self.since_commit.clear();
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        let partitions = self.partitions();
+        self.subtask = self.changelog.restart(&partitions)?;
+        self.publish()
+    }
+
+    /// Undoes what came of the records since the last commit, and reads them again in a new process.
+    fn crash(&mut self) -> Result<(), String> {
+        let watermark_after = std::mem::take(&mut self.seen.outcome.watermark_after);
+        self.seen = self.committed.clone();
+        self.seen.outcome.watermark_after = watermark_after;
+        self.highest = None;
+        self.restart()?;
+        for record in self.since_commit.clone() {
+            self.record(&record)?;
+        }
+        Ok(())
     }
 
     /// Both clocks run.
@@ -248,7 +300,7 @@ impl<'c> Run<'c> {
     }
 
     fn record(&mut self, record: &Record) -> Result<(), String> {
-        self.outcome.records_in += 1;
+        self.seen.outcome.records_in += 1;
         let accepted = self.judge(record)?;
         self.publish()?;
         match self.emission {
@@ -283,31 +335,31 @@ impl<'c> Run<'c> {
                     ));
                 }
             }
-            self.outcome.ignored.push(record_id);
+            self.seen.outcome.ignored.push(record_id);
             return Ok(false);
         }
         let event = match decoded {
             Ok(Decoded::Event(event)) => event,
             Ok(Decoded::Tombstone) => {
-                self.outcome.tombstones.push(record_id);
+                self.seen.outcome.tombstones.push(record_id);
                 return Ok(false);
             }
             Err(refusal) => {
                 let reason = refusal.reason.name().to_owned();
-                self.outcome.rejected.push(Rejected { id: record_id, reason });
+                self.seen.outcome.rejected.push(Rejected { id: record_id, reason });
                 return Ok(false);
             }
         };
         match self.subtask.on_event(id(record.partition), &event) {
             Disposition::Windowed | Disposition::Refired => {
                 let start = window_start(event.timestamp.0, self.config);
-                let group = self.groups.entry((start, event.key.to_vec())).or_default();
+                let group = self.seen.groups.entry((start, event.key.to_vec())).or_default();
                 group.records.push((record.partition, record_id));
             }
-            Disposition::Late(_) => self.outcome.late.push(record_id),
+            Disposition::Late(_) => self.seen.outcome.late.push(record_id),
             Disposition::TimestampOutOfRange => {
                 let reason = "ts_out_of_range".to_owned();
-                self.outcome.rejected.push(Rejected { id: record_id, reason });
+                self.seen.outcome.rejected.push(Rejected { id: record_id, reason });
                 return Ok(false);
             }
             Disposition::KeyLimit(limit) => return Err(format!("no limit is set: {limit:?}")),
@@ -322,13 +374,13 @@ impl<'c> Run<'c> {
     /// Takes the core's outputs; the panes go to the results.
     fn publish(&mut self) -> Result<(), String> {
         for (group_id, pane) in self.take_outputs()? {
-            let group = self.groups.entry(group_id).or_default();
+            let group = self.seen.groups.entry(group_id).or_default();
             group.published = true;
             if group.records.len() as u64 != pane.count {
                 let fault = format!("a pane of {} records: {pane:?}", group.records.len());
-                self.outcome.broken.push(fault);
+                self.seen.outcome.broken.push(fault);
             }
-            self.outcome.panes.push(pane);
+            self.seen.outcome.panes.push(pane);
         }
         Ok(())
     }
@@ -340,7 +392,7 @@ impl<'c> Run<'c> {
         while let Some(output) = self.subtask.poll_output() {
             match output {
                 Output::StatusChanged(partition, WatermarkStatus::Idle) => {
-                    let times = self.outcome.idle_at.entry(partition.partition).or_default();
+                    let times = self.seen.outcome.idle_at.entry(partition.partition).or_default();
                     times.push(self.monotonic_ms);
                 }
                 Output::WatermarkAdvanced(_)
@@ -349,10 +401,13 @@ impl<'c> Run<'c> {
                     self.encoder.result(&pane, &mut encoded);
                     let row = PaneRow::read(&encoded.value)?;
                     let group_id = (pane.window.start.0, pane.key.to_vec());
-                    let shares = self.shares.entry(group_id.clone()).or_default();
+                    let shares = self.seen.shares.entry(group_id.clone()).or_default();
                     let due = shares.get(&pane.shard).map_or(0, |before| before.index + 1);
                     if row.index != due {
-                        self.outcome.broken.push(format!("pane {due} is missing before {row:?}"));
+                        self.seen
+                            .outcome
+                            .broken
+                            .push(format!("pane {due} is missing before {row:?}"));
                     }
                     if !fired.iter().any(|(fired, _)| *fired == group_id) {
                         fired.push((group_id, row.timing.clone()));
@@ -363,14 +418,14 @@ impl<'c> Run<'c> {
         }
         let mut rows = Vec::new();
         for (group_id, timing) in fired {
-            let shares = self.shares.get(&group_id).into_iter().flat_map(BTreeMap::values);
+            let shares = self.seen.shares.get(&group_id).into_iter().flat_map(BTreeMap::values);
             let whole = shares.cloned().reduce(|a, b| PaneRow {
                 count: a.count + b.count,
                 sum: a.sum.plus(b.sum),
                 ..b
             });
             let mut whole = whole.ok_or("a pane without shares")?;
-            let index = self.panes_of.entry(group_id.clone()).or_default();
+            let index = self.seen.panes_of.entry(group_id.clone()).or_default();
             whole.index = *index;
             *index += 1;
             whole.timing = timing;
@@ -382,33 +437,33 @@ impl<'c> Run<'c> {
     /// Looks at what is held, then drains it.
     fn finish(mut self) -> Result<Outcome, String> {
         self.metrics();
-        self.outcome.open_windows = self
+        self.seen.outcome.open_windows = self
             .subtask
             .open_windows()
             .into_iter()
             .map(|window| (window.start.0, window.end.0))
             .collect();
-        self.outcome.open_entries =
+        self.seen.outcome.open_entries =
             (self.sharding == Sharding::OneForAll).then(|| self.subtask.open_panes());
         self.subtask.drain();
         for (group_id, pane) in self.take_outputs()? {
-            let group = self.groups.entry(group_id).or_default();
+            let group = self.seen.groups.entry(group_id).or_default();
             if group.published || group.records.len() as u64 != pane.count {
                 let fault = format!("an open window of {group:?}: {pane:?}");
-                self.outcome.broken.push(fault);
+                self.seen.outcome.broken.push(fault);
             }
             group.published = true;
-            self.outcome.open.push(pane);
+            self.seen.outcome.open.push(pane);
         }
-        for ((start, _), group) in self.groups.iter().filter(|(_, group)| !group.published) {
+        for ((start, _), group) in self.seen.groups.iter().filter(|(_, group)| !group.published) {
             let fault = format!("in no pane and no open window {start}: {:?}", group.records);
-            self.outcome.broken.push(fault);
+            self.seen.outcome.broken.push(fault);
         }
-        Ok(self.outcome)
+        Ok(self.seen.outcome)
     }
 
     fn metrics(&mut self) {
-        let outcome = &self.outcome;
+        let outcome = &self.seen.outcome;
         let count = |count: usize| i128::try_from(count).ok();
         let panes = |timing: &str| outcome.panes.iter().filter(|p| p.timing == timing).count();
         let watermark = self.subtask.watermark().map(|time| i128::from(time.0));
@@ -435,7 +490,7 @@ impl<'c> Run<'c> {
             ("panes_on_time_total", count(panes("on_time"))),
             ("panes_late_total", count(panes("late"))),
         ];
-        self.outcome.metrics = metrics.into_iter().collect();
+        self.seen.outcome.metrics = metrics.into_iter().collect();
     }
 }
 
