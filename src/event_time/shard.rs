@@ -124,6 +124,11 @@ impl Shard {
         self.operator.put(window, key, panes, discarded, accumulators);
     }
 
+    /// Makes room for so many entries of a window that is not there yet.
+    pub(crate) fn expect(&mut self, window: TimeWindow, entries: usize) {
+        self.operator.expect(window, entries);
+    }
+
     /// Forgets all windows; the clock stays.
     pub(crate) fn forget_entries(&mut self) {
         self.operator = WindowOperator::default();

@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate::codec::changelog::{Layout, Restorer, SavedPartition, ShardWriter};
+use tidegate::codec::changelog::{
+    ChangelogFault, Layout, Restored, Restorer, SavedPartition, ShardWriter,
+};
 use tidegate::event_time::{
     PartitionId, PartitionState, ShardId, Sharding, Subtask, SubtaskSettings,
 };
+
+/// Keys and values, in their order.
+type Log = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Keeps what a service has committed.
 #[derive(Debug)]
@@ -13,7 +18,7 @@ pub(crate) struct Changelog {
     settings: SubtaskSettings,
     layout: Layout,
     /// The messages of each shard's partition.
-    logs: BTreeMap<ShardId, Vec<(Vec<u8>, Vec<u8>)>>,
+    logs: BTreeMap<ShardId, Log>,
     writers: BTreeMap<ShardId, ShardWriter>,
 }
 
@@ -56,6 +61,14 @@ impl Changelog {
         }
     }
 
+    fn read(&self, shard: ShardId) -> Result<Option<Restored>, ChangelogFault> {
+        let mut restorer = Restorer::new(&self.settings.window, &self.layout);
+        for (key, value) in self.logs.get(&shard).into_iter().flatten() {
+            restorer.take(Some(key), value)?;
+        }
+        restorer.finish(shard)
+    }
+
     /// A new process that goes on where the last commit was.
     pub(crate) fn restart(&mut self, assigned: &BTreeSet<PartitionId>) -> Result<Subtask, String> {
         let mut subtask = Subtask::new(self.settings.clone());
@@ -63,12 +76,9 @@ impl Changelog {
         let mut clocks = Vec::new();
         self.writers.clear();
         for shard in self.shards(assigned).into_keys() {
-            let mut restorer = Restorer::new(&self.settings.window, &self.layout);
-            for (key, value) in self.logs.get(&shard).into_iter().flatten() {
-                restorer.take(Some(key), value).map_err(|fault| fault.to_string())?;
-            }
-            let restored = restorer.finish(shard).map_err(|fault| fault.to_string())?;
-            let Some(restored) = restored else { continue };
+            let Some(restored) = self.read(shard).map_err(|fault| fault.to_string())? else {
+                continue;
+            };
             clocks.extend(restored.shard.clock_brought());
             self.writers.insert(shard, restored.writer);
             let mut shard = Some(restored.shard);

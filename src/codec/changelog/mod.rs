@@ -36,6 +36,7 @@
 //! |---|---|
 //! | signed | its start, in milliseconds since the epoch |
 //! | number | its length in milliseconds |
+//! | number | how many entries of it are in this sequence from here on: to make room for them |
 //!
 //! | entry | what |
 //! |---|---|

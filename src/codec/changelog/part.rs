@@ -60,6 +60,7 @@ pub(super) fn write_entry(
         put_varint(bytes, WINDOW);
         put_signed(bytes, start.0);
         put_varint(bytes, end.0.abs_diff(start.0));
+        put_varint(bytes, entry.left as u64);
     }
     put_varint(bytes, entry.key.len() as u64 + KEY);
     bytes.extend_from_slice(entry.key);
@@ -74,11 +75,13 @@ pub(super) fn end_entries(bytes: &mut Vec<u8>) {
     put_varint(bytes, END);
 }
 
-/// Reads the entries of a part into a shard, up to their end.
+/// Reads the entries of a part into a shard, up to their end. Makes room for as many as a window is said to have, but
+/// for no more than `room` in all, which it lessens.
 pub(super) fn read_entries(
     reader: &mut Reader<'_>,
     functions: &[AggregateFunction],
     shard: &mut Shard,
+    room: &mut usize,
 ) -> Option<()> {
     let mut window = None;
     let mut accumulators: Vec<Accumulator> = Vec::with_capacity(functions.len());
@@ -88,7 +91,11 @@ pub(super) fn read_entries(
             WINDOW => {
                 let start = reader.signed()?;
                 let end = start.checked_add_unsigned(reader.varint().filter(|size| *size > 0)?)?;
-                window = Some(TimeWindow { start: EventTime(start), end: EventTime(end) });
+                let begun = TimeWindow { start: EventTime(start), end: EventTime(end) };
+                let expected = usize::try_from(reader.varint()?).unwrap_or(usize::MAX).min(*room);
+                *room -= expected;
+                shard.expect(begun, expected);
+                window = Some(begun);
             }
             length => {
                 let key = reader.take(length - KEY)?;

@@ -230,13 +230,15 @@ impl Restorer {
                 return Err(malformed(what, last.value_bytes, &reader, last.slot));
             }
         }
+        // An entry has two bytes of its own, one for each accumulator, and a key.
+        let mut room = incoming.bytes / (functions.len() + 6);
         for part in &incoming.parts {
             let mut reader = Reader::whole(&part.rest);
-            read_entries(&mut reader, functions, &mut self.shard)
+            read_entries(&mut reader, functions, &mut self.shard, &mut room)
                 .filter(|()| reader.left() == 0)
                 .ok_or_else(|| malformed("no entry", part.value_bytes, &reader, part.slot))?;
         }
-        read_entries(&mut reader, functions, &mut self.shard)
+        read_entries(&mut reader, functions, &mut self.shard, &mut room)
             .ok_or_else(|| malformed("no entry", last.value_bytes, &reader, last.slot))?;
         let state = reader.rest().to_vec();
         let record = StateRecord::read(Reader::whole(&state));

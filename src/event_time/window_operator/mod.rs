@@ -60,6 +60,8 @@ pub(crate) struct FiredPane<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryView<'a> {
     pub(crate) window: TimeWindow,
+    /// How many of its window come in this walk over the entries, from this one on.
+    pub(crate) left: usize,
     pub(crate) key: &'a [u8],
     /// How many panes of it were fired.
     pub(crate) panes: u32,

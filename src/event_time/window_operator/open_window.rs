@@ -46,6 +46,11 @@ impl OpenWindow {
         }
     }
 
+    /// Makes room for so many keys.
+    pub(super) fn reserve(&mut self, keys: usize) {
+        self.keys.reserve(keys);
+    }
+
     /// What it holds.
     pub(super) fn size(&self) -> Size {
         Size { windows: 1, entries: self.keys.len(), bytes: self.bytes }
@@ -105,7 +110,7 @@ impl OpenWindow {
         entry.panes = pane.saturating_add(1);
         entry.discarded = panes == Panes::Discarding;
         note_change(entry, index, &mut self.changed);
-        Some((self.view(index)?, pane))
+        Some((self.view(index, 1)?, pane))
     }
 
     /// Takes the next entry off the firing; sorts the keys when the firing begins.
@@ -163,12 +168,13 @@ impl OpenWindow {
 
     /// Every entry, in the order of their arrival.
     pub(super) fn entries(&self) -> impl Iterator<Item = EntryView<'_>> {
-        (0..self.keys.len()).filter_map(|index| self.view(index))
+        (0..self.keys.len()).filter_map(|index| self.view(index, self.keys.len() - index))
     }
 
     /// The entries that are not as they were last saved.
     pub(super) fn changed(&self) -> impl Iterator<Item = EntryView<'_>> {
-        self.changed.iter().filter_map(|index| self.view(*index as usize))
+        let left = (1..=self.changed.len()).rev();
+        self.changed.iter().zip(left).filter_map(|(index, left)| self.view(*index as usize, left))
     }
 
     pub(super) fn changed_count(&self) -> usize {
@@ -183,11 +189,12 @@ impl OpenWindow {
         }
     }
 
-    fn view(&self, index: usize) -> Option<EntryView<'_>> {
+    fn view(&self, index: usize, left: usize) -> Option<EntryView<'_>> {
         let (key, entry) = self.keys.get_index(index)?;
         let count = self.accumulators.len() / self.keys.len();
         Some(EntryView {
             window: self.window,
+            left,
             key,
             panes: entry.panes,
             discarded: entry.discarded,

@@ -1,10 +1,10 @@
 //! What of the open windows is saved, and how they are made of what was.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::open_window::OpenWindow;
-use super::{EntryView, WindowOperator, WindowSettings};
+use super::{EntryView, Size, WindowOperator, WindowSettings};
 use crate::event_time::aggregate::Accumulator;
 use crate::event_time::time::{EventTime, Watermark};
 use crate::event_time::window::TimeWindow;
@@ -66,14 +66,28 @@ impl WindowOperator {
         discarded: bool,
         accumulators: impl ExactSizeIterator<Item = Accumulator>,
     ) {
-        let size = &mut self.size;
-        let open = self.open.entry(window.start).or_insert_with(|| {
-            let new = OpenWindow::new(window);
-            size.replace(super::Size::default(), new.size());
-            new
-        });
+        let open = Self::held(&mut self.open, &mut self.size, window);
         let new = open.put(key, panes, discarded, accumulators);
-        size.replace(super::Size::default(), new);
+        self.size.replace(Size::default(), new);
+    }
+
+    /// Makes room for so many entries of a window, where it is not there yet.
+    pub(crate) fn expect(&mut self, window: TimeWindow, entries: usize) {
+        if !self.open.contains_key(&window.start) {
+            Self::held(&mut self.open, &mut self.size, window).reserve(entries);
+        }
+    }
+
+    fn held<'a>(
+        open: &'a mut BTreeMap<EventTime, OpenWindow>,
+        size: &mut Size,
+        window: TimeWindow,
+    ) -> &'a mut OpenWindow {
+        open.entry(window.start).or_insert_with(|| {
+            let new = OpenWindow::new(window);
+            size.replace(Size::default(), new.size());
+            new
+        })
     }
 
     /// Drops the windows that were closed when they were saved, those excepted that were still owed. How many entries.
