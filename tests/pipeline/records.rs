@@ -9,7 +9,7 @@ use tidegate::pipeline::{Message, OutputTopic, Polled};
 
 use crate::memory::{Input, Slot, WALL};
 use crate::view::header;
-use crate::world::{World, headers, id, payload, record, slot};
+use crate::world::{World, headers, id, payload, reason, record, slot};
 
 /// The beginning of a window.
 const T: i64 = WALL - WALL % 10_000 - 1_000_000;
@@ -238,4 +238,18 @@ fn progress_reaches_each_partition_once_for_each_end_and_shard() {
         }
     }
     assert_eq!(told, expected);
+}
+
+#[test]
+fn a_key_over_a_limit_is_a_dead_letter_that_names_it() {
+    let keys = ["a", "b", "c", "a"];
+    let mut world = World::new([keys.map(|key| record(0, T, key)).to_vec()]);
+    world.config.limits.keys_per_window = Some(2);
+    world.run_to_the_end().unwrap();
+    assert_eq!(world.results().len(), 2);
+    let [message] = &world.topic(OutputTopic::DeadLetter)[..] else { panic!("one dead letter") };
+    assert_eq!(reason(message), "key_limit");
+    let detail = header(message, "tidegate.detail").unwrap();
+    assert!(detail.contains("2 keys") && detail.contains("limits.keys_per_window"), "{detail}");
+    assert_eq!(world.committed_offset(0), Some(4));
 }

@@ -9,7 +9,7 @@ use crate::config::{
 };
 use crate::event_time::{
     AdaptiveSettings, AggregateFunction, AllIdle, BoundedOutOfOrderness, EventTime, NamedStrategy,
-    Panes, WatermarkStrategy,
+    Panes, StateLimits, WatermarkStrategy,
 };
 
 #[test]
@@ -46,6 +46,12 @@ fn what_nobody_wrote_has_its_default() {
     assert_eq!(config.all_idle, AllIdle::Hold);
     assert_eq!(config.guard.max_future, Some(Duration::from_hours(1)));
     assert_eq!(config.guard.min_timestamp, Some(EventTime(946_684_800_000)));
+    let limits = StateLimits {
+        windows: Some(100_000),
+        keys_per_window: Some(10_000_000),
+        bytes: Some(1 << 30),
+    };
+    assert_eq!(config.limits, limits);
     assert_eq!((config.topics.partitions, config.topics.replication_factor), (6, None));
     let delivery = Delivery {
         guarantee: Guarantee::ExactlyOnce,
@@ -144,4 +150,17 @@ fn what_is_odd_is_a_warning() {
     let unused = warnings(&["source[0].fields.carier=/carrier"]);
     assert_eq!(unused.len(), 1, "{unused:?}");
     assert!(unused[0].contains("source[0].fields.carier"));
+}
+
+#[test]
+fn limits_are_numbers_and_sizes_or_off() {
+    let limits = |overrides: &[&str]| load_text(EXAMPLE, overrides).unwrap().config.limits;
+    let off = ["limits.open_windows=off", "limits.keys_per_window=off", "limits.state_bytes=off"];
+    assert_eq!(limits(&off), StateLimits::default());
+    for (text, bytes) in
+        [("4096", 4_096), ("2KiB", 2_048), ("512MiB", 512 << 20), ("3 GiB", 3 << 30)]
+    {
+        assert_eq!(limits(&[&format!("limits.state_bytes={text}")]).bytes, Some(bytes), "{text}");
+    }
+    assert_eq!(limits(&["limits.open_windows=7"]).windows, Some(7));
 }

@@ -372,3 +372,15 @@ fn secrets_in_files_are_found_or_named() {
     );
     check_fault(load_text(&both, &[]), key, &["also `sasl.password`", "one of them"]);
 }
+
+#[test]
+fn a_limit_is_a_number_above_zero_or_off() {
+    check_overrides(&[
+        ("limits.open_windows=0", "limits.open_windows", &["from 1 to", "or \"off\""]),
+        ("limits.open_windows=none", "limits.open_windows", &["or \"off\""]),
+        ("limits.keys_per_window=-1", "limits.keys_per_window", &["no whole number"]),
+        ("limits.state_bytes=0", "limits.state_bytes", &["above zero", "\"512MiB\"", "\"off\""]),
+        ("limits.state_bytes=1GB", "limits.state_bytes", &["\"1GB\" is no size"]),
+        ("limits.state_bytes=99999999999GiB", "limits.state_bytes", &["no size"]),
+    ]);
+}
