@@ -60,18 +60,28 @@ impl Broker {
     /// The same with more server properties; they win over those that every broker here has. `{port}` and
     /// `{controller}` in them stand for its two ports.
     pub(crate) fn start_with(properties: &[(&str, &str)]) -> Self {
+        let mut broker = Self::format(Place::reserve(), properties);
+        broker.wait_until_formatted();
+        broker.start_again();
+        broker
+    }
+
+    /// Begins to make its data; [`Self::wait_until_formatted`] and [`Self::launch`] go on from there.
+    pub(super) fn format(place: Place, properties: &[(&str, &str)]) -> Self {
         let fetched = Command::new(KAFKA).arg("fetch").status().unwrap();
         assert!(fetched.success(), "no jars of Kafka: `{KAFKA} fetch` failed");
-        let (port, dir) = reserve();
+        let Place { port, dir } = place;
         fs::write(dir.join("server.properties"), server_properties(port, properties)).unwrap();
-        let mut run = Run::spawn(
+        let run = Run::spawn(
             &dir,
             &["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties"],
         );
-        assert!(run.wait_for_end() == "0", "formatting its data failed\n{}", run.log.tail());
-        let mut broker = Self { port, dir, run };
-        broker.start_again();
-        broker
+        Self { port, dir, run }
+    }
+
+    pub(super) fn wait_until_formatted(&mut self) {
+        let status = self.run.wait_for_end();
+        assert!(status == "0", "formatting its data failed\n{}", self.run.log.tail());
     }
 
     /// What a client has to set as `bootstrap.servers`. It stays the same over
@@ -96,11 +106,26 @@ impl Broker {
     /// Starts it after [`Self::kill`] or [`Self::stop`], with the same port and data, and waits
     /// until it answers.
     pub(crate) fn start_again(&mut self) {
-        assert!(self.run.reaped, "start_again() of a broker that was neither killed nor stopped");
+        self.launch();
+        self.wait_until_started();
+    }
+
+    /// The same without waiting.
+    pub(crate) fn launch(&mut self) {
+        assert!(self.run.reaped, "the start of a broker that was neither killed nor stopped");
         let next = Run::spawn(&self.dir, &["kafka.Kafka", "server.properties"]);
         // The next keeper answers for the data now, so the old one may go without removing it.
         mem::replace(&mut self.run, next).leave();
+    }
+
+    /// Waits until it answers after [`Self::launch`].
+    pub(crate) fn wait_until_started(&self) {
         self.run.log.wait("start", |log| log.started);
+    }
+
+    /// Whether it has come so far since [`Self::launch`].
+    pub(crate) fn has_started(&self) -> bool {
+        self.run.log.seen.lock().unwrap().started
     }
 
     /// Halts it until [`Self::resume`] (SIGSTOP): connections stay open and nothing answers, as on
@@ -262,35 +287,46 @@ impl Log {
     }
 }
 
-/// Finds two free ports, for clients and for the controller, and makes the folder whose name
-/// reserves them among the tests that run at the same time.
-///
-/// They are below those that systems give to outgoing connections. From among these, a client that
-/// tries again and again to reach a killed broker would one day get the broker's own port, and talk
-/// to itself. No two brokers of a process get the same ports, so that a client which has lost its
-/// broker never finds another's.
-fn reserve() -> (u16, PathBuf) {
-    const FIRST: u16 = 10_000;
-    const PAIRS: u32 = 10_000;
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    for _ in 0..PAIRS {
-        let nth = TRIED.fetch_add(1, Ordering::Relaxed);
-        let pair = process::id().wrapping_mul(16).wrapping_add(nth) % PAIRS;
-        let port = FIRST + 2 * u16::try_from(pair).unwrap();
-        let dir = env::temp_dir().join(format!("tidegate-broker-{port}"));
-        if fs::create_dir(&dir).is_err() {
-            continue;
+/// Two free ports, for clients and for the controller, and the folder whose name reserves them among the tests that run
+/// at the same time.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) port: u16,
+    dir: PathBuf,
+}
+
+impl Place {
+    /// The ports are below those that systems give to outgoing connections. From among these, a client that tries again
+    /// and again to reach a killed broker would one day get the broker's own port, and talk to itself. No two brokers of
+    /// a process get the same ports, so that a client which has lost its broker never finds another's.
+    pub(super) fn reserve() -> Self {
+        const FIRST: u16 = 10_000;
+        const PAIRS: u32 = 10_000;
+        static TRIED: AtomicU32 = AtomicU32::new(0);
+        for _ in 0..PAIRS {
+            let nth = TRIED.fetch_add(1, Ordering::Relaxed);
+            let pair = process::id().wrapping_mul(16).wrapping_add(nth) % PAIRS;
+            let port = FIRST + 2 * u16::try_from(pair).unwrap();
+            let dir = env::temp_dir().join(format!("tidegate-broker-{port}"));
+            if fs::create_dir(&dir).is_err() {
+                continue;
+            }
+            let place = Self { port, dir };
+            let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+            if is_free(place.port) && is_free(place.controller()) {
+                return place;
+            }
+            fs::remove_dir(&place.dir).unwrap();
         }
-        let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        if is_free(port) && is_free(port + 1) {
-            return (port, dir);
-        }
-        fs::remove_dir(&dir).unwrap();
+        panic!(
+            "no folder can be made in {}, or no port from {FIRST} up is free",
+            env::temp_dir().display()
+        );
     }
-    panic!(
-        "no folder can be made in {}, or no port from {FIRST} up is free",
-        env::temp_dir().display()
-    );
+
+    pub(super) fn controller(&self) -> u16 {
+        self.port + 1
+    }
 }
 
 fn server_properties(port: u16, more: &[(&str, &str)]) -> String {

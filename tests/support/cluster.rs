@@ -14,35 +14,7 @@ use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-/// A record, to be written or as it was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) partition: i32,
-    pub(crate) offset: i64,
-    pub(crate) key: Option<Vec<u8>>,
-    pub(crate) payload: Option<Vec<u8>>,
-    pub(crate) headers: Vec<(String, Option<Vec<u8>>)>,
-    pub(crate) timestamp: Option<i64>,
-}
-
-impl Record {
-    /// A record with this payload, for one partition.
-    pub(crate) fn of(partition: i32, payload: impl Into<Vec<u8>>) -> Self {
-        Self { partition, payload: Some(payload.into()), ..Self::default() }
-    }
-
-    /// The payload as JSON.
-    pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(self.payload.as_deref().unwrap_or_default())
-            .expect("the payload is JSON")
-    }
-
-    /// The last header of a name, as text.
-    pub(crate) fn header(&self, name: &str) -> Option<String> {
-        let (_, value) = self.headers.iter().rev().find(|(key, _)| key == name)?;
-        Some(String::from_utf8_lossy(value.as_deref().unwrap_or_default()).into_owned())
-    }
-}
+pub(crate) use super::record::Record;
 
 /// A client of one broker.
 pub(crate) struct Cluster {
@@ -76,7 +48,8 @@ impl Cluster {
 
     /// Creates a topic, with settings of its own.
     pub(crate) fn create(&self, topic: &str, partitions: i32, settings: &[(&str, &str)]) {
-        let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
+        let mut new =
+            NewTopic::new(topic, partitions, TopicReplication::Fixed(AS_THE_BROKERS_ARE_SET));
         for (name, value) in settings {
             new = new.set(name, value);
         }
@@ -329,3 +302,4 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+const AS_THE_BROKERS_ARE_SET: i32 = -1;

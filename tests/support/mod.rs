@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 pub(crate) mod broker;
+pub(crate) mod brokers;
 pub(crate) mod cluster;
 pub(crate) mod job;
 pub(crate) mod ledger;
 pub(crate) mod process;
 pub(crate) mod raw;
+pub(crate) mod record;
