@@ -7,6 +7,7 @@ pub(crate) mod brokers;
 pub(crate) mod cluster;
 pub(crate) mod job;
 pub(crate) mod ledger;
+pub(crate) mod oracle;
 pub(crate) mod process;
 pub(crate) mod raw;
 pub(crate) mod record;
