@@ -39,8 +39,6 @@ pub mod codec;
 // The loop: poll, judge, send, commit.
 pub mod pipeline;
 
-mod recovery;
-
 // The ways in and out on Kafka.
 pub mod kafka;
 

@@ -284,14 +284,11 @@ impl Subtask {
         time.publish_starting();
         let (errors, metrics) = (metrics.clone(), metrics.of(number));
         let on_error = Arc::new(move |code: &str, fatal: bool| errors.kafka_error(code, fatal));
-        let Some((source, sink)) =
-            kafka::connect(&config, cluster, clock, number, &time, on_error)?
-        else {
+        let Some(edges) = kafka::connect(&config, cluster, clock, number, &time, on_error)? else {
             return Ok(());
         };
         let time = ServiceTime { waiting: None, ..time };
-        let outcome =
-            Pipeline::new(&config, source, sink, metrics.clone(), time, watch, until).run();
+        let outcome = Pipeline::new(&config, edges, metrics.clone(), time, watch, until).run();
         if outcome.is_err() {
             metrics.committed(Duration::ZERO, CommitOutcome::Failed);
         }
@@ -391,7 +388,7 @@ mod tests {
     const LONG: Duration = Duration::from_mins(1);
 
     fn failure() -> ServiceError {
-        ServiceError::Pipeline(PipelineError::NotCommitted)
+        ServiceError::Pipeline(PipelineError::StoppedUncommitted)
     }
 
     /// The subtasks end like this, one after the other, while `running` more go on.

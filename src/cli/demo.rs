@@ -45,6 +45,7 @@ impl Demo {
             ("orders-10s", 3),
             ("orders-late", 1),
             ("orders-dead", 1),
+            ("demo-orders-changelog", PARTITIONS),
         ])?;
         let config = self.config(broker.bootstrap_servers())?;
         if plain {

@@ -6,6 +6,7 @@ mod demo;
 mod generate;
 pub mod live;
 mod output;
+mod reset;
 mod run;
 
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ enum Command {
     Demo(demo::Demo),
     /// Run the service until it is stopped (SIGTERM, SIGINT) or, with --until-end, to the end of the input.
     Run(run::Run),
+    /// Begin anew: move the group's offsets and empty the changelog, after showing what that means.
+    Reset(reset::Reset),
     /// Read the configuration and say everything that is wrong with it, without connecting to anything.
     Check(check::Check),
     /// Print the configuration in effect, secrets hidden, or the reference of all keys.
@@ -96,6 +99,12 @@ impl From<crate::kafka::embedded::EmbeddedError> for Failure {
     }
 }
 
+impl From<crate::kafka::reset::ResetError> for Failure {
+    fn from(error: crate::kafka::reset::ResetError) -> Self {
+        Self::Other(Box::new(error))
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::Output(error)
@@ -110,6 +119,7 @@ impl Cli {
             Command::Demo(demo) => demo.execute(&mut out),
             Command::Run(run) => run.execute(),
             Command::Generate(generate) => generate.execute(&mut out),
+            Command::Reset(reset) => reset.execute(&mut out),
             Command::Check(check) => check.execute(&mut out),
             Command::Config(config) => config.execute(&mut out),
         };

@@ -29,6 +29,7 @@ pub use effective::{Effective, render_effective};
 pub use fault::ConfigFault;
 pub use layers::Sources;
 pub use load::{Loaded, default_toml, host_name, load};
+pub(crate) use parse::parse_start as start;
 pub use properties::Properties;
 
 /// Everything the service is told.
@@ -96,14 +97,28 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Whether the consumer was told to use the newer group protocol, in which the broker decides more.
-    pub fn follows_newer_protocol(&self) -> bool {
-        let protocol =
-            |properties: &Properties| properties.get("group.protocol").map(str::to_owned);
-        protocol(&self.consumer_properties)
-            .or_else(|| protocol(&self.properties))
-            // librdkafka does not tell capital letters from small ones here.
+    /// A property of the consumer, wherever it was written.
+    fn consumer_property(&self, name: &str) -> Option<&str> {
+        self.consumer_properties.get(name).or_else(|| self.properties.get(name))
+    }
+
+    /// Whether the group is managed by the newer protocol (KIP-848), which librdkafka calls "consumer".
+    pub fn newer_group_protocol(&self) -> bool {
+        // librdkafka does not tell capital letters from small ones here.
+        self.consumer_property("group.protocol")
             .is_some_and(|protocol| protocol.eq_ignore_ascii_case("consumer"))
+    }
+
+    /// After how long without a word from it the group counts a member out: what is configured, or the default of the
+    /// service, or with the newer protocol that of the brokers.
+    pub fn session_timeout(&self) -> Duration {
+        const CLASSIC: Duration = Duration::from_secs(10);
+        const NEWER: Duration = Duration::from_secs(45);
+        let configured = self.consumer_property("session.timeout.ms");
+        configured.and_then(|text| text.parse().ok()).map_or(
+            if self.newer_group_protocol() { NEWER } else { CLASSIC },
+            Duration::from_millis,
+        )
     }
 }
 

@@ -92,6 +92,20 @@ impl Shard {
         Self { own_clock: Some(clock), ..Self::following(id) }
     }
 
+    /// An empty shard of another name that has closed what this one has.
+    pub(crate) fn successor(&self, id: ShardId) -> Self {
+        Self {
+            closed: self.closed,
+            ..Self::restored(id, self.own_clock.unwrap_or(Watermark::NONE))
+        }
+    }
+
+    /// Closes what another one has closed, too.
+    pub(crate) fn succeed(&mut self, other: &Self) {
+        self.own_clock = self.own_clock.max(other.own_clock);
+        self.closed = self.closed.max(other.closed);
+    }
+
     /// Its name.
     pub fn id(&self) -> ShardId {
         self.id

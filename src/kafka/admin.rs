@@ -42,6 +42,20 @@ pub enum ConnectError {
         /// Why.
         cause: String,
     },
+    /// A topic that keeps the state, with settings under which state would be lost.
+    #[error(
+        "topic `{topic}` keeps the window state and must not have {setting} = {found}: {remedy}"
+    )]
+    ChangelogSetting {
+        /// Which one.
+        topic: String,
+        /// The setting.
+        setting: &'static str,
+        /// What it is.
+        found: String,
+        /// What would be right.
+        remedy: &'static str,
+    },
     /// The producer.
     #[error("the producer cannot begin: {0}")]
     Producer(String),
@@ -51,6 +65,27 @@ impl ConnectError {
     pub(super) fn client(error: &KafkaError) -> Self {
         Self::Client(error.to_string())
     }
+}
+
+/// The names of all topics that are written.
+pub(super) fn written_topics(config: &Config) -> BTreeMap<OutputTopic, String> {
+    let mut topics = output_topics(config);
+    topics.extend(
+        changelog_topics(config)
+            .into_iter()
+            .map(|(number, name)| (OutputTopic::Changelog(number), name)),
+    );
+    topics
+}
+
+/// The changelog topics, by the number of the input topic whose partitions they have: one shard for all partitions has
+/// the first of them alone.
+pub(super) fn changelog_topics(config: &Config) -> BTreeMap<u16, String> {
+    let of = if config.key.needs_all_partitions() { 1 } else { config.sources.len() };
+    let name = |source: &crate::config::Source| {
+        format!("{}-{}-changelog", config.kafka.group_id, source.topic)
+    };
+    (0..).zip(config.sources.iter().take(of).map(name)).collect()
 }
 
 /// The names of the output topics.
@@ -163,12 +198,16 @@ pub(super) fn limits(
         topics.keys().map(|to| (*to, TopicLimits::default())).collect();
     match block_on(admin.describe_configs(&asked, &options()))? {
         Ok(answers) => {
-            for (answer, limit) in answers.iter().zip(limits.values_mut()) {
+            for ((answer, limit), topic) in
+                answers.iter().zip(limits.values_mut()).zip(topics.values())
+            {
                 match answer {
-                    Ok(resource) => read_limits(resource, limit),
-                    Err(code) => {
-                        tracing::warn!(%code, "a topic's settings cannot be read; taking Kafka's defaults");
-                    }
+                    // The client does not tell that a topic's settings were refused: there are none.
+                    Ok(resource) if !resource.entries.is_empty() => read_limits(resource, limit),
+                    Ok(_) | Err(_) => tracing::warn!(
+                        topic,
+                        "the settings cannot be read (operation DescribeConfigs on the topic); taking Kafka's defaults"
+                    ),
                 }
             }
         }
@@ -201,12 +240,12 @@ fn read_limits(resource: &ConfigResource, limits: &mut TopicLimits) {
         .map(Duration::from_millis);
 }
 
-fn options() -> AdminOptions {
+pub(super) fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(ADMIN_TIMEOUT)).operation_timeout(Some(ADMIN_TIMEOUT))
 }
 
 /// Waits for an answer of the admin client, which has a thread of its own.
-fn block_on<F: Future>(future: F) -> Result<F::Output, ConnectError> {
+pub(super) fn block_on<F: Future>(future: F) -> Result<F::Output, ConnectError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .map_err(|error| ConnectError::Client(error.to_string()))?;

@@ -7,12 +7,13 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::AdminClient;
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::BaseConsumer;
+use rdkafka::error::KafkaError;
 use rdkafka::producer::BaseProducer;
 
 use super::OnError;
 use super::admin::ConnectError;
 use super::rebalance::ConsumerEvents;
-use super::report::Reports;
+use super::report::{Reported, Reports};
 use super::sink::Deliveries;
 use crate::clock::Clock;
 use crate::config::{Config, Guarantee, Properties};
@@ -25,6 +26,9 @@ pub(super) struct Clients {
     producer: ClientConfig,
     /// Who writes here; a second one under the same id fences the first.
     pub(super) transactional_id: String,
+    group_id: String,
+    /// What this member is called in the group.
+    pub(super) client_id: String,
     on_error: OnError,
     clock: Clock,
 }
@@ -33,10 +37,11 @@ impl Clients {
     pub(super) fn new(config: &Config, subtask: u16, clock: Clock, on_error: OnError) -> Self {
         let kafka = &config.kafka;
         let transactional_id = format!("{}-{}-{subtask}", kafka.group_id, kafka.instance_id);
+        let client_id = format!("tidegate-{}-{subtask}", kafka.instance_id);
         let ours = |defaults: &[(&str, &str)], own: &[&Properties], fixed: &[(&str, &str)]| {
             let mut client = ClientConfig::new();
             client.set("bootstrap.servers", &kafka.bootstrap_servers);
-            client.set("client.id", format!("tidegate-{}-{subtask}", kafka.instance_id));
+            client.set("client.id", &client_id);
             client.set("reconnect.backoff.max.ms", "5000");
             let own = own.iter().flat_map(|properties| properties.iter());
             // What people set wins over what was measured, and what the guarantees depend on wins over both.
@@ -46,7 +51,7 @@ impl Clients {
             client
         };
         // The newer group protocol has these on the broker and refuses them here.
-        let group: &[_] = if kafka.follows_newer_protocol() { &[] } else { &CLASSIC_GROUP };
+        let group: &[_] = if kafka.newer_group_protocol() { &[] } else { &CLASSIC_GROUP };
         let member = format!("{}-{subtask}", kafka.instance_id);
         let member = [("group.instance.id", member.as_str())];
         let member: &[_] = if kafka.static_membership { &member } else { &[] };
@@ -75,7 +80,8 @@ impl Clients {
                 .concat(),
         );
         let common = ours(&[], &[&kafka.properties], &[]);
-        Self { common, consumer, producer, transactional_id, on_error, clock }
+        let group_id = kafka.group_id.clone();
+        Self { common, consumer, producer, transactional_id, group_id, client_id, on_error, clock }
     }
 
     pub(super) fn consumer(
@@ -84,6 +90,28 @@ impl Clients {
     ) -> Result<BaseConsumer<ConsumerEvents>, ConnectError> {
         let context = ConsumerEvents::new(self.clock, topics, self.reports());
         self.consumer.create_with_context(context).map_err(|error| ConnectError::client(&error))
+    }
+
+    /// A client that reads the changelog: what is committed, or all there is.
+    pub(super) fn reader(&self, committed: bool) -> Result<BaseConsumer<Reported>, KafkaError> {
+        let mut config = self.common.clone();
+        for (name, value) in READER {
+            config.set(name, value);
+        }
+        // A client without one cannot read; it does not join.
+        config.set("group.id", &self.group_id);
+        let isolation = if committed { "read_committed" } else { "read_uncommitted" };
+        config.set("isolation.level", isolation);
+        config.create_with_context(Reported(self.reports()))
+    }
+
+    /// A client that looks at a group, and commits for it, without being a member.
+    pub(super) fn outside(&self, group_id: &str) -> Result<BaseConsumer<Reported>, KafkaError> {
+        let mut config = self.common.clone();
+        config.set("group.id", group_id);
+        config.set("enable.auto.commit", "false");
+        config.set("isolation.level", "read_committed");
+        config.create_with_context(Reported(self.reports()))
     }
 
     /// A producer whose batches fit every topic, since a broker's limit is for a batch and a batch is never split. A
@@ -146,6 +174,16 @@ const CONSUMER: [(&str, &str); 3] = [
     // The default of 1 s starves a consumer that catches up.
     ("fetch.queue.backoff.ms", "10"),
     ("queued.max.messages.kbytes", "32768"),
+];
+
+/// Settings of the client that reads the changelog. What takes time is not the reading but waiting: an end is only seen
+/// once a fetch has found nothing more, after half a second by default.
+const READER: [(&str, &str); 5] = [
+    ("enable.auto.commit", "false"),
+    ("auto.offset.reset", "error"),
+    ("fetch.queue.backoff.ms", "5"),
+    ("fetch.message.max.bytes", "10485760"),
+    ("fetch.wait.max.ms", "10"),
 ];
 
 /// Settings of the classic group protocol.

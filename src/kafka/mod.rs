@@ -1,23 +1,31 @@
 //! The Kafka edge: the only folder that imports rdkafka.
 //!
-//! [`connect`] finds the brokers, sees to the topics, and hands out both ends of the pipeline: a [`KafkaSource`] and a
-//! [`KafkaSink`]. They share one consumer, since a transaction needs the group's metadata of the moment.
+//! [`connect`] finds the brokers, sees to the topics, and hands out the ends of the pipeline: a [`KafkaSource`] and a
+//! [`KafkaSink`]. They share one consumer, since a transaction needs the group's metadata of the moment. A
+//! [`KafkaChangelog`] reads state back.
 
 mod admin;
+mod changelog;
+mod changelog_topic;
 mod client;
 pub mod embedded;
+mod group;
 mod headers;
 pub mod load;
+mod members;
 mod rebalance;
 mod record;
 mod report;
+pub mod reset;
 mod sink;
 mod source;
+mod stalls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use admin::ConnectError;
+pub use changelog::KafkaChangelog;
 use client::{Clients, TopicNumbers};
 use rdkafka::error::KafkaError;
 pub use record::KafkaRecord;
@@ -26,7 +34,7 @@ pub use source::KafkaSource;
 
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::pipeline::Time;
+use crate::pipeline::{Edges, Time};
 
 /// Told the code of each error that the client reports, and whether it ends the client.
 pub type OnError = Arc<dyn Fn(&str, bool) + Send + Sync>;
@@ -69,7 +77,10 @@ pub fn check_properties(config: &Config) -> Vec<String> {
     properties.filter_map(check).collect()
 }
 
-/// Reaches the brokers, however long that takes, sees to the topics, joins the group.
+/// What a pipeline works with on Kafka.
+pub type KafkaEdges = Edges<KafkaSource, KafkaSink, KafkaChangelog>;
+
+/// Reaches the brokers, however long that takes, and sees to the topics.
 ///
 /// # Errors
 /// What waiting does not mend: wrong credentials, a topic that is missing, rights, another instance under this id.
@@ -81,21 +92,26 @@ pub fn connect(
     subtask: u16,
     time: &impl Time,
     on_error: OnError,
-) -> Result<Option<(KafkaSource, KafkaSink)>, ConnectError> {
-    let clients = Clients::new(config, subtask, clock, on_error);
+) -> Result<Option<KafkaEdges>, ConnectError> {
+    let clients = Arc::new(Clients::new(config, subtask, clock, on_error));
     let topics = Arc::new(TopicNumbers::new(config));
     let consumer = Arc::new(clients.consumer(Arc::clone(&topics))?);
     let Some(()) = admin::wait_for_topics(config, &clients, &consumer, time)? else {
         return Ok(None);
     };
     let limits = match cluster {
-        Cluster::Brokers => admin::limits(&clients, &admin::output_topics(config))?,
+        Cluster::Brokers => {
+            let Some(()) = changelog_topic::prepare(config, &clients, &consumer, time)? else {
+                return Ok(None);
+            };
+            admin::limits(&clients, &admin::written_topics(config))?
+        }
         Cluster::Embedded => BTreeMap::new(),
     };
-    let source = KafkaSource::new(config, Arc::clone(&consumer), topics, clock);
-    let Some(sink) = KafkaSink::new(config, clients, consumer, limits, clock, time)? else {
-        return Ok(None);
-    };
-    source.subscribe()?;
-    Ok(Some((source, sink)))
+    let client_id = clients.client_id.clone();
+    let source = KafkaSource::new(config, Arc::clone(&consumer), topics, clock, client_id);
+    let changelog = KafkaChangelog::new(Arc::clone(&clients), admin::changelog_topics(config));
+    let trims = cluster == Cluster::Brokers;
+    let sink = KafkaSink::new(config, clients, consumer, limits, clock, time, trims)?;
+    Ok(sink.map(|sink| Edges { source, sink, changelog }))
 }

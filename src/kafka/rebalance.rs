@@ -28,6 +28,8 @@ pub(super) enum RebalanceEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PartitionStatistics {
     pub(super) end_offset: i64,
+    /// The last stable offset: up to here records can be read.
+    pub(super) stable_end: i64,
     /// Nothing that could still become visible is in front of the end: the last stable offset is the end offset.
     pub(super) stable: bool,
     /// Its leader is connected and has answered within [`ANSWERED_LATELY`].
@@ -84,9 +86,9 @@ impl ConsumerEvents {
         lock(&self.last_error).take()
     }
 
-    /// From now on partitions are given up at once: what was to be committed is.
-    pub(super) fn close(&self) {
-        self.closing.store(true, Ordering::Relaxed);
+    /// From now on partitions are given up at once, since what was to be committed is; or no longer.
+    pub(super) fn closes(&self, closing: bool) {
+        self.closing.store(closing, Ordering::Relaxed);
     }
 
     fn ids(&self, partitions: &TopicPartitionList) -> Vec<PartitionId> {
@@ -119,6 +121,7 @@ impl ClientContext for ConsumerEvents {
                     id,
                     PartitionStatistics {
                         end_offset: partition.hi_offset,
+                        stable_end: partition.ls_offset,
                         stable: partition.ls_offset == partition.hi_offset,
                         leader_answers: answers(partition.leader),
                     },

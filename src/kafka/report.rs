@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
 
@@ -71,6 +73,21 @@ impl Reports {
         Some(repeated)
     }
 }
+
+/// A client of which nothing is wanted but its reports.
+pub(super) struct Reported(pub(super) Reports);
+
+impl ClientContext for Reported {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
+        self.0.line(level, facility, line);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.0.take(&error, reason);
+    }
+}
+
+impl ConsumerContext for Reported {}
 
 /// Lines of one kind are logged no more often.
 const LOGGED_AT_MOST_EVERY: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! Records and assignments in.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,26 +11,29 @@ use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::admin::ConnectError;
 use super::client::{REQUEST_TIMEOUT, TopicNumbers};
 use super::rebalance::{ConsumerEvents, RebalanceEvent, unassign};
 use super::record::KafkaRecord;
-use super::sink::sequence_of;
+use super::sink::mark_of;
+use super::stalls::Stalls;
 use crate::clock::Clock;
 use crate::config::{Config, OnMissing, Start};
 use crate::event_time::{MonotonicTime, PartitionId};
-use crate::pipeline::{Ends, Polled, Progress, Source, SourceError, Started};
+use crate::pipeline::{CommittedOffset, Ends, Polled, Progress, Source, SourceError};
 
 /// One member of the consumer group.
 pub struct KafkaSource {
-    consumer: Arc<BaseConsumer<ConsumerEvents>>,
+    pub(super) consumer: Arc<BaseConsumer<ConsumerEvents>>,
     topics: Arc<TopicNumbers>,
     policies: Vec<(Start, OnMissing)>,
+    pub(super) group_id: String,
+    pub(super) client_id: String,
     /// A static member, which keeps its partitions while it is away.
     stays: bool,
-    clock: Clock,
+    pub(super) clock: Clock,
     /// Where each assigned partition was begun: its position until a record has been read.
-    begun: RefCell<BTreeMap<PartitionId, i64>>,
+    pub(super) begun: RefCell<BTreeMap<PartitionId, i64>>,
+    pub(super) stalls: RefCell<Stalls>,
     /// A partition is not read any more, because the offset to go on from is not there.
     out_of_range: Cell<bool>,
 }
@@ -50,6 +53,7 @@ impl KafkaSource {
         consumer: Arc<BaseConsumer<ConsumerEvents>>,
         topics: Arc<TopicNumbers>,
         clock: Clock,
+        client_id: String,
     ) -> Self {
         let policies =
             config.sources.iter().map(|source| (source.start, source.on_missing)).collect();
@@ -57,19 +61,17 @@ impl KafkaSource {
             consumer,
             topics,
             policies,
+            group_id: config.kafka.group_id.clone(),
+            client_id,
             stays: config.kafka.static_membership,
             clock,
             begun: RefCell::default(),
+            stalls: RefCell::default(),
             out_of_range: Cell::new(false),
         }
     }
 
-    pub(super) fn subscribe(&self) -> Result<(), ConnectError> {
-        let names: Vec<&str> = self.topics.names().iter().map(String::as_str).collect();
-        self.consumer.subscribe(&names).map_err(|error| ConnectError::client(&error))
-    }
-
-    fn list(
+    pub(super) fn list(
         &self,
         partitions: impl IntoIterator<Item = (PartitionId, Offset)>,
     ) -> Result<TopicPartitionList, SourceError> {
@@ -81,49 +83,25 @@ impl KafkaSource {
         Ok(list)
     }
 
-    /// Where to begin, for each partition: where the group has committed, else as the configuration says.
+    /// Where to begin, for each partition: where it stood, else as the configuration says.
     fn beginnings(
         &self,
-        partitions: &[PartitionId],
-    ) -> Result<(BTreeMap<PartitionId, i64>, Started), SourceError> {
-        let mut started = Started::default();
-        let committed = self.committed(partitions, &mut started)?;
+        wanted: &BTreeMap<PartitionId, Option<i64>>,
+        missing: &mut Vec<(PartitionId, u64)>,
+    ) -> Result<BTreeMap<PartitionId, i64>, SourceError> {
         let mut beginnings = BTreeMap::new();
-        for id in partitions {
-            let (oldest, end) = self
+        for (id, wanted) in wanted {
+            let ends = self
                 .consumer
                 .fetch_watermarks(self.topics.name(*id), id.partition, REQUEST_TIMEOUT)
                 .map_err(|error| retry(&error))?;
-            let offset = match committed.get(id) {
-                Some(offset) => self.check(*id, *offset, (oldest, end), &mut started)?,
-                None => self.first_beginning(*id, (oldest, end))?,
+            let offset = match wanted {
+                Some(offset) => self.check(*id, *offset, ends, missing)?,
+                None => self.first_beginning(*id, ends)?,
             };
             beginnings.insert(*id, offset);
         }
-        Ok((beginnings, started))
-    }
-
-    fn committed(
-        &self,
-        partitions: &[PartitionId],
-        started: &mut Started,
-    ) -> Result<BTreeMap<PartitionId, i64>, SourceError> {
-        let list = self.list(partitions.iter().map(|id| (*id, Offset::Invalid)))?;
-        let answer = self
-            .consumer
-            .committed_offsets(list, REQUEST_TIMEOUT)
-            .map_err(|error| retry(&error))?;
-        let mut committed = BTreeMap::new();
-        for element in answer.elements() {
-            element.error().map_err(|error| retry(&error))?;
-            let id = self.topics.id(element.topic(), element.partition());
-            if let (Some(id), Offset::Offset(offset)) = (id, element.offset()) {
-                committed.insert(id, offset);
-                started.sequence =
-                    started.sequence.max(sequence_of(element.metadata()).unwrap_or(0));
-            }
-        }
-        Ok(committed)
+        Ok(beginnings)
     }
 
     /// A committed offset, if its record can still be read.
@@ -132,14 +110,13 @@ impl KafkaSource {
         id: PartitionId,
         offset: i64,
         (oldest, end): (i64, i64),
-        started: &mut Started,
+        missing: &mut Vec<(PartitionId, u64)>,
     ) -> Result<i64, SourceError> {
         let (topic, partition) = (self.topics.name(id), id.partition);
         if offset > end {
             return Err(SourceError::Fatal(format!(
                 "{topic}/{partition} ends at offset {end}, but the group has committed {offset}: the topic was deleted \
-                 and created again, or cut off; delete the group's offsets to read it from its beginning, or use \
-                 another group"
+                 and created again, or cut off; `tidegate reset` begins anew where you say"
             )));
         }
         if offset >= oldest {
@@ -147,23 +124,23 @@ impl KafkaSource {
         }
         match self.policies.get(usize::from(id.topic)).map(|(_, on_missing)| on_missing) {
             Some(OnMissing::Continue) => {
-                let missing = oldest.abs_diff(offset);
+                let skipped = oldest.abs_diff(offset);
                 tracing::warn!(
                     topic,
                     partition,
                     from = offset,
                     to = oldest,
-                    missing,
+                    missing = skipped,
                     "records were deleted before they \
                     were read; going on at the oldest"
                 );
-                started.missing.push((id, missing));
+                missing.push((id, skipped));
                 Ok(oldest)
             }
             _ => Err(SourceError::Fatal(format!(
                 "{topic}/{partition}: the group has committed offset {offset}, but the oldest record there is is \
                  {oldest}; {} records were deleted before they were read. `on_missing = \"continue\"` goes on at the \
-                 oldest and counts them",
+                 oldest and counts them, `tidegate reset` begins anew where you say",
                 oldest.abs_diff(offset)
             ))),
         }
@@ -195,8 +172,8 @@ impl KafkaSource {
     }
 
     fn group_has_offsets(&self, topic: u16) -> Result<bool, SourceError> {
-        let partitions: Vec<_> = self.partitions_of(topic)?;
-        Ok(!self.committed(&partitions, &mut Started::default())?.is_empty())
+        let partitions = self.partitions_of(topic)?.into_iter().collect();
+        Ok(!self.committed(&partitions)?.is_empty())
     }
 
     fn partitions_of(&self, topic: u16) -> Result<Vec<PartitionId>, SourceError> {
@@ -257,14 +234,14 @@ impl KafkaSource {
     /// Records were deleted in front of a partition that lags behind: goes on at the oldest where that is allowed, and
     /// says how many are missing.
     fn go_on_at_the_oldest(&self) -> Result<Vec<(PartitionId, u64)>, SourceError> {
-        let mut started = Started::default();
+        let mut missing = Vec::new();
         let mut positions = BTreeMap::new();
         for (id, progress) in self.progress(self.clock.monotonic()) {
             let ends = self
                 .consumer
                 .fetch_watermarks(self.topics.name(id), id.partition, REQUEST_TIMEOUT)
                 .map_err(|error| retry(&error))?;
-            positions.insert(id, self.check(id, progress.position, ends, &mut started)?);
+            positions.insert(id, self.check(id, progress.position, ends, &mut missing)?);
         }
         // The client has ended its reading of the partition, and one that it does not read it cannot seek in.
         if matches!(self.consumer.rebalance_protocol(), RebalanceProtocol::Cooperative) {
@@ -273,7 +250,7 @@ impl KafkaSource {
         }
         self.read_from(positions)?;
         self.out_of_range.set(false);
-        Ok(started.missing)
+        Ok(missing)
     }
 
     /// Assigns these partitions, to be read from these offsets.
@@ -306,7 +283,10 @@ impl Source for KafkaSource {
         }
         loop {
             match self.consumer.poll(timeout) {
-                None => return Ok(context.next_rebalance().map_or(Polled::Nothing, Polled::from)),
+                None => {
+                    self.stalls.borrow_mut().nothing_came(self.clock.monotonic());
+                    return Ok(context.next_rebalance().map_or(Polled::Nothing, Polled::from));
+                }
                 Some(Ok(message)) => {
                     return Ok(match self.topics.id(message.topic(), message.partition()) {
                         Some(partition) => Polled::Record(KafkaRecord { message, partition }),
@@ -321,57 +301,99 @@ impl Source for KafkaSource {
         }
     }
 
-    fn start(&self, partitions: &[PartitionId]) -> Result<Started, SourceError> {
-        let (beginnings, started) = self.beginnings(partitions)?;
-        self.read_from(beginnings)?;
-        Ok(started)
+    fn join(&self) -> Result<(), SourceError> {
+        self.consumer.context().closes(false);
+        let names: Vec<&str> = self.topics.names().iter().map(String::as_str).collect();
+        self.consumer.subscribe(&names).map_err(|error| fatal(&error))
     }
 
-    fn resume(
+    fn leave(&self) -> Result<(), SourceError> {
+        self.leave_group();
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.client_id.clone()
+    }
+
+    fn others(&self) -> Result<Vec<String>, SourceError> {
+        self.other_members()
+    }
+
+    fn partitions(&self) -> Result<BTreeSet<PartitionId>, SourceError> {
+        let mut all = BTreeSet::new();
+        for topic in 0..u16::try_from(self.topics.names().len()).unwrap_or(u16::MAX) {
+            all.extend(self.partitions_of(topic)?);
+        }
+        Ok(all)
+    }
+
+    fn accept(&self, partitions: &[PartitionId]) -> Result<(), SourceError> {
+        // Where they begin is not known yet; one that is paused when it is assigned stays so. The place must be an offset:
+        // for the end the client may ask once more after the seek to the right place, and go there.
+        let list = self.list(partitions.iter().map(|id| (*id, Offset::Offset(0))))?;
+        self.consumer.pause(&list).map_err(|error| fatal(&error))?;
+        match self.consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => self.consumer.incremental_assign(&list),
+            RebalanceProtocol::Eager | RebalanceProtocol::None => self.consumer.assign(&list),
+        }
+        .map_err(|error| fatal(&error))?;
+        // Once more, for partitions that the client did not know before.
+        self.consumer.pause(&list).map_err(|error| fatal(&error))
+    }
+
+    fn committed(
         &self,
-        positions: &BTreeMap<PartitionId, i64>,
-        committed: &BTreeMap<PartitionId, i64>,
-        sequence: u64,
-    ) -> Result<bool, SourceError> {
-        let list = self.list(positions.keys().map(|id| (*id, Offset::Invalid)))?;
+        partitions: &BTreeSet<PartitionId>,
+    ) -> Result<BTreeMap<PartitionId, CommittedOffset>, SourceError> {
+        let list = self.list(partitions.iter().map(|id| (*id, Offset::Invalid)))?;
         let answer = self
             .consumer
-            .committed_offsets(list, REQUEST_TIMEOUT)
+            .committed_offsets(list, COMMITTED_TIMEOUT)
             .map_err(|error| retry(&error))?;
+        let mut committed = BTreeMap::new();
         for element in answer.elements() {
             element.error().map_err(|error| retry(&error))?;
             let id = self.topics.id(element.topic(), element.partition());
-            let ours = id.and_then(|id| committed.get(&id)).copied().map(Offset::Offset);
-            let (topic, partition) = (element.topic(), element.partition());
-            let (found, metadata) = (element.offset(), element.metadata());
-            if ours.is_some() && found == Offset::Invalid {
-                // A broker that was killed right after a commit may have lost sight of it; nobody has made another.
-                tracing::warn!(
-                    topic,
-                    partition,
-                    ?ours,
-                    "the group has no offset where we had committed one"
-                );
-            } else if ours != Some(found) || sequence_of(metadata) != Some(sequence) {
-                tracing::warn!(
-                    topic,
-                    partition,
-                    ?found,
-                    metadata,
-                    ?ours,
-                    sequence,
-                    "somebody else has committed meanwhile, so what was read before is read again"
-                );
-                return Ok(false);
+            if let (Some(id), Offset::Offset(offset)) = (id, element.offset()) {
+                committed.insert(id, CommittedOffset { offset, mark: mark_of(element.metadata()) });
             }
         }
-        self.read_from(positions.clone())?;
-        Ok(true)
+        Ok(committed)
+    }
+
+    fn start(
+        &self,
+        beginnings: &BTreeMap<PartitionId, Option<i64>>,
+    ) -> Result<Vec<(PartitionId, u64)>, SourceError> {
+        let mut missing = Vec::new();
+        let offsets = self.beginnings(beginnings, &mut missing)?;
+        let list = self.list(offsets.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
+        // In this order, since only a seek wakes the fetchers up. No record can come between, without a poll.
+        self.consumer.resume(&list).map_err(|error| fatal(&error))?;
+        let sought =
+            self.consumer.seek_partitions(list, REQUEST_TIMEOUT).map_err(|error| retry(&error))?;
+        let failed = sought.elements().iter().find_map(|element| element.error().err());
+        if let Some(error) = failed {
+            // An assignment takes a moment to begin, and before that there is nothing to seek in.
+            self.pause(&offsets.keys().copied().collect())?;
+            return Err(retry(&error));
+        }
+        self.begun.borrow_mut().extend(offsets);
+        Ok(missing)
+    }
+
+    fn pause(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
+        let list = self.list(partitions.iter().map(|id| (*id, Offset::Invalid)))?;
+        self.begun.borrow_mut().retain(|id, _| !partitions.contains(id));
+        self.stalls.borrow_mut().forget();
+        self.consumer.pause(&list).map_err(|error| fatal(&error))
     }
 
     fn release(&self, partitions: &[PartitionId]) -> Result<(), SourceError> {
         let list = self.list(partitions.iter().map(|id| (*id, Offset::Invalid)))?;
         self.begun.borrow_mut().retain(|id, _| !partitions.contains(id));
+        self.stalls.borrow_mut().forget();
         unassign(&self.consumer, &list).map_err(|error| fatal(&error))
     }
 
@@ -401,8 +423,11 @@ impl Source for KafkaSource {
                 held.end_offset = Some(seen.end_offset.max(held.position));
                 held.caught_up =
                     seen.stable && seen.leader_answers && held.position >= seen.end_offset;
+                let readable = seen.leader_answers.then_some(seen.stable_end);
+                self.stalls.borrow_mut().look(*id, held.position, readable, now);
             }
         }
+        self.read_again_what_stalls(now);
         progress
     }
 
@@ -423,7 +448,7 @@ impl Source for KafkaSource {
     }
 
     fn close(&self) {
-        self.consumer.context().close();
+        self.answer_all();
         // Whoever ends its subscription leaves the group; a static member must only close, as the drop does.
         if !self.stays {
             self.consumer.unsubscribe();
@@ -454,7 +479,7 @@ fn is_of_the_connection(error: &KafkaError) -> bool {
     ) && !matches!(error, KafkaError::MessageConsumptionFatal(_))
 }
 
-fn retry(error: &KafkaError) -> SourceError {
+pub(super) fn retry(error: &KafkaError) -> SourceError {
     match error.rdkafka_error_code() {
         Some(RDKafkaErrorCode::GroupAuthorizationFailed) => SourceError::Fatal(format!(
             "no right to read the group's offsets (operation Read on the group): {error}"
@@ -466,6 +491,10 @@ fn retry(error: &KafkaError) -> SourceError {
     }
 }
 
-fn fatal(error: &KafkaError) -> SourceError {
+pub(super) fn fatal(error: &KafkaError) -> SourceError {
     SourceError::Fatal(error.to_string())
 }
+
+/// How long the group is asked what it has committed before the loop looks around again: open transactions of members
+/// that were killed may hold the answer back for as long as these last.
+const COMMITTED_TIMEOUT: Duration = Duration::from_secs(2);

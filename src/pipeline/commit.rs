@@ -1,107 +1,203 @@
-//! Commits, and the way back when one fails.
+//! Commits, and what happens when a write fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use super::edge::{Observer, SinkError, Source, Time, TransactionalSink};
+use super::edge::{
+    Changelog, CommitMark, NextOffsets, Observer, SinkError, Source, Time, TransactionalSink,
+};
 use super::engine::Engine;
+use super::message::Message;
+use super::recovery::CHANGELOG_OF_ALL;
 use super::{Pipeline, PipelineError, REJOIN, RETRY_AFTER, RETRY_AT_LEAST_EVERY};
-use crate::event_time::MonotonicTime;
-use crate::recovery::Recovered;
+use crate::codec::changelog::{SavedPartition, ShardWriter, Written};
+use crate::event_time::{MonotonicTime, PartitionId, ShardId};
+use crate::insight::{RestoreCause, Tally};
+use crate::pipeline::OutputTopic;
 
-impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T> {
-    /// Commits what was sent and how far the input was read, if there is anything new in either. Whether all of it is
-    /// committed now.
+/// A commit that was tried and whose outcome is open: the state that comes back tells.
+#[derive(Debug)]
+pub(super) struct InDoubt {
+    pub(super) tally: Tally,
+    /// The sequence that a shard has if it was made.
+    pub(super) shards: BTreeMap<ShardId, u64>,
+}
+
+/// What is to be undone before anything else is written.
+#[derive(Debug, Default)]
+pub(super) struct Undo {
+    /// The transaction.
+    pub(super) abort: bool,
+    /// What is known of the topics' limits.
+    pub(super) limits: bool,
+    /// The topic that refused a message in the transaction before, until a commit succeeds.
+    refused: Option<OutputTopic>,
+}
+
+impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeline<S, K, C, O, T> {
+    /// Commits what was sent, what changed in the state, and how far the input was read, if there is anything new in
+    /// any of them. Whether all that was done is committed now.
     pub(super) fn commit(&mut self) -> Result<bool, PipelineError> {
-        if self.given_up || self.lost.is_some() {
+        if self.undo.abort {
             return Ok(false);
         }
         let began = self.time.now().monotonic;
         self.schedule.last_commit = began;
-        if self.not_before.is_some_and(|not_before| began < not_before) {
-            return Ok(false);
-        }
-        let next: BTreeMap<_, _> = self
-            .source
-            .progress(began)
-            .iter()
-            .map(|(id, progress)| (*id, progress.position))
-            .collect();
-        let moved = next != self.committed || self.commit_anyway;
-        if next.is_empty() || (self.engine.outbox.is_empty() && !moved) {
+        self.engine.tell_what_is_saved();
+        let written = self.write_state(began);
+        if written.is_empty() && self.engine.sent == 0 {
             return Ok(true);
         }
-        // After an abort that was not followed by anything, all of it is still to be sent.
-        if let Err(error) = self.engine.recover(self.sequence)
-            && self.recover(error)?.is_none()
-        {
+        let mut next = NextOffsets::new();
+        let mut shards = BTreeMap::new();
+        for (shard, partitions, written) in written {
+            shards.insert(shard, written.sequence);
+            let mark = CommitMark { sequence: written.sequence, sharding: self.terms.sharding };
+            next.extend(partitions.into_iter().map(|(id, offset)| (id, (offset, mark))));
+            let at = shard.partition().unwrap_or(CHANGELOG_OF_ALL);
+            let writer = self.writers.get(&shard);
+            let mut supersedes =
+                written.snapshot && !writer.is_some_and(ShardWriter::keeps_the_past);
+            for (key, value) in written.messages {
+                self.engine.put_state(Message::changelog(at, key, value, supersedes));
+                supersedes = false;
+            }
+        }
+        assert!(
+            !next.is_empty(),
+            "what was sent comes of some partition, and its offset goes along"
+        );
+        if self.write(Engine::send)?.is_none() {
             return Ok(false);
         }
-        while let Err(error) = self.engine.sink.commit(&next, self.sequence) {
-            if matches!(error, SinkError::NotAMember(_)) {
-                // The next polls say which partitions are still ours; until then everything stays in the outbox.
-                self.recover_by(error, Engine::undo)?;
-                self.not_before = Some(MonotonicTime(began.0 + REJOIN));
-                return Ok(false);
-            }
-            match self.recover(error)? {
-                Some(Recovered::AlreadyCommitted) => break,
-                Some(Recovered::Resent | Recovered::Undone) => {}
-                None => return Ok(false),
-            }
+        self.in_doubt = Some(InDoubt { tally: self.engine.tally.clone(), shards: shards.clone() });
+        if self.write(|engine| engine.sink.commit(&next))?.is_none() {
+            return Ok(false);
         }
         let ended = self.time.now().monotonic;
         self.schedule.last_commit = ended;
         self.schedule.committed_once = Some(ended);
-        self.observer.committed(&std::mem::take(&mut self.engine.tally), ended.since(began));
-        self.engine.committed();
-        self.committed = next;
-        self.sequence += 1;
+        self.observer.committed(&self.engine.tally, ended.since(began));
+        self.engine.begin_anew();
+        for shard in shards.into_keys() {
+            self.engine.subtask.mark_saved(shard);
+            if let Some(writer) = self.writers.get_mut(&shard) {
+                writer.committed();
+            }
+        }
+        self.in_doubt = None;
+        self.undo.refused = None;
         self.aborts = 0;
-        self.not_before = None;
-        self.commit_anyway = false;
+        self.commit_at_once = false;
         Ok(true)
     }
 
-    /// Takes the one way back after a failed write, however long the brokers are away; `None` if the service was asked
-    /// to stop meanwhile.
-    pub(super) fn recover(&mut self, error: SinkError) -> Result<Option<Recovered>, PipelineError> {
-        self.recover_by(error, Engine::recover)
-    }
-
-    pub(super) fn recover_by(
+    /// The state of each shard that has changed, with the offsets of its partitions.
+    fn write_state(
         &mut self,
-        error: SinkError,
-        mut attempt: impl FnMut(&mut Engine<K>, u64) -> Result<Recovered, SinkError>,
-    ) -> Result<Option<Recovered>, PipelineError> {
-        // The more transactions have been aborted in a row, the longer.
-        let mut wait = (RETRY_AFTER * (1 << self.aborts.min(5))).min(RETRY_AT_LEAST_EVERY);
-        let mut error = Some(error);
-        loop {
-            if let Some(error) = error.take() {
-                let retry = matches!(error, SinkError::Retry(_));
-                if !retry {
-                    tracing::warn!(%error, "a transaction is aborted");
-                    self.observer
-                        .aborted(self.time.now().monotonic.since(self.schedule.last_commit));
-                    self.aborts += 1;
-                }
-                // A transaction is sent again at once, but not again and again.
-                let again = self.aborts > 1 && matches!(error, SinkError::Abort(_));
-                if retry || again {
-                    if self.time.stopping() {
-                        tracing::warn!(%error, "stopping without the last commit; what it held is read again");
-                        self.given_up = true;
-                        return Ok(None);
-                    }
-                    self.blocked(&error.to_string(), wait);
-                    wait = (wait * 2).min(RETRY_AT_LEAST_EVERY);
-                }
-                self.engine.note(error).map_err(PipelineError::Sink)?;
+        now: MonotonicTime,
+    ) -> Vec<(ShardId, BTreeMap<PartitionId, i64>, Written)> {
+        let progress = self.source.progress(now);
+        let subtask = &self.engine.subtask;
+        let mut written = Vec::new();
+        for (shard, writer) in &mut self.writers {
+            let mine = |id: &PartitionId| shard.partition().is_none_or(|own| own == *id);
+            let mut offsets = BTreeMap::new();
+            let mut partitions = Vec::new();
+            for (id, progress) in progress.iter().filter(|(id, _)| mine(id)) {
+                let Some(state) = subtask.partition_state(*id) else { continue };
+                offsets.insert(*id, progress.position);
+                partitions.push(SavedPartition {
+                    topic: self
+                        .terms
+                        .topics
+                        .get(usize::from(id.topic))
+                        .cloned()
+                        .unwrap_or_default(),
+                    partition: id.partition,
+                    offset: progress.position,
+                    state,
+                });
             }
-            match attempt(&mut self.engine, self.sequence) {
-                Ok(recovered) => return Ok(Some(recovered)),
-                Err(next) => error = Some(next),
+            if partitions.is_empty() {
+                continue;
+            }
+            let topic = shard.partition().unwrap_or(CHANGELOG_OF_ALL).topic;
+            let limits = self.engine.sink.limits(OutputTopic::Changelog(topic));
+            let limit = Message::changelog_payload(limits);
+            let part = writer.write(subtask, *shard, &partitions, &self.terms.layout, limit);
+            if let Some(part) = part {
+                written.push((*shard, offsets, part));
             }
         }
+        written
+    }
+
+    /// Makes a write, again and again while the brokers are away, though not for longer than the transaction lasts.
+    /// `None`: it was given up, and everything since the last commit with it.
+    pub(super) fn write<R>(
+        &mut self,
+        mut call: impl FnMut(&mut Engine<K>) -> Result<R, SinkError>,
+    ) -> Result<Option<R>, PipelineError> {
+        let began = self.time.now().monotonic;
+        let mut wait = RETRY_AFTER;
+        loop {
+            let error = match call(&mut self.engine) {
+                Ok(done) => return Ok(Some(done)),
+                Err(error) => error,
+            };
+            let patient =
+                self.time.now().monotonic.since(began) < self.schedule.transaction_timeout;
+            if matches!(error, SinkError::Retry(_)) && patient && !self.time.stopping() {
+                self.blocked(&error.to_string(), wait);
+                wait = (wait * 2).min(RETRY_AT_LEAST_EVERY);
+                continue;
+            }
+            self.undo(&error)?;
+            return Ok(None);
+        }
+    }
+
+    /// Drops everything since the last commit: the partitions go the one way back to state.
+    pub(super) fn undo(&mut self, error: &SinkError) -> Result<(), PipelineError> {
+        let now = self.time.now().monotonic;
+        let mut wait = if self.aborts == 0 {
+            Duration::ZERO
+        } else {
+            (RETRY_AFTER * (1 << self.aborts.min(5))).min(RETRY_AT_LEAST_EVERY)
+        };
+        match error {
+            SinkError::Fatal(cause) => return Err(PipelineError::Sink(cause.clone())),
+            SinkError::Refused { to, topic, cause } => {
+                let largest = self.engine.largest(*to);
+                let limit = self.engine.sink.limits(*to).max_message_bytes;
+                if self.undo.refused == Some(*to) {
+                    return Err(PipelineError::Sink(format!(
+                        "topic `{topic}` refused the same records twice ({cause}); the largest has {largest} bytes, \
+                         the topic's max.message.bytes is {limit}: raise it, or see the broker's log for the reason"
+                    )));
+                }
+                tracing::warn!(
+                    topic,
+                    cause,
+                    largest,
+                    limit,
+                    "a topic refused a message; reading its limits again"
+                );
+                self.undo.refused = Some(*to);
+                self.undo.limits = true;
+            }
+            // The next polls say which partitions are still ours.
+            SinkError::NotAMember(_) => wait = wait.max(REJOIN),
+            SinkError::Retry(_) | SinkError::Abort(_) => {}
+        }
+        tracing::warn!(%error, "a transaction is aborted");
+        self.observer.aborted(now.since(self.schedule.last_commit));
+        self.aborts += 1;
+        self.undo.abort = true;
+        self.not_before = MonotonicTime(now.0 + wait);
+        let live: BTreeSet<_> = self.engine.subtask.partitions().map(|view| view.id).collect();
+        self.engine.abandon();
+        self.wait_for_state(live, RestoreCause::Aborted)
     }
 }

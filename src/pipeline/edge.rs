@@ -1,12 +1,13 @@
-//! The two seams of the pipeline: where records come from, and where everything that a commit covers goes.
+//! The seams of the pipeline: where records come from, where everything that a commit covers goes, and where state is
+//! read back from.
 //!
-//! Both are implemented twice: on Kafka, and in memory for the simulation.
+//! All are implemented twice: on Kafka, and in memory for the simulation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::message::{Message, OutputTopic, TopicLimits};
-use crate::event_time::{MonotonicTime, PartitionId};
+use crate::event_time::{MonotonicTime, PartitionId, Sharding};
 
 /// A record as its topic has it.
 pub trait InputRecord {
@@ -26,6 +27,17 @@ pub trait InputRecord {
     fn each_header(&self, visit: &mut dyn FnMut(&str, Option<&[u8]>));
 }
 
+/// What a pipeline works with.
+#[derive(Debug)]
+pub struct Edges<S, K, C> {
+    /// The input.
+    pub source: S,
+    /// Everything that a commit covers.
+    pub sink: K,
+    /// The state, read back.
+    pub changelog: C,
+}
+
 /// What a poll brought.
 #[derive(Debug)]
 pub enum Polled<R> {
@@ -33,7 +45,7 @@ pub enum Polled<R> {
     Nothing,
     /// A record.
     Record(R),
-    /// Partitions given to this member; they are read from when [`Source::start`] has been called.
+    /// Partitions given to this member: [`Source::accept`].
     Assigned(Vec<PartitionId>),
     /// Partitions to give up, as soon as what was read from them is committed: [`Source::release`].
     Revoking(Vec<PartitionId>),
@@ -69,14 +81,26 @@ pub struct Progress {
     pub caught_up: bool,
 }
 
-/// Where partitions are read from after an assignment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Started {
-    /// Records that had been deleted before they were read, and were skipped because the configuration allows it.
-    pub missing: Vec<(PartitionId, u64)>,
-    /// The highest sequence found with the committed offsets.
+/// What a commit leaves with each offset, so that the state that belongs to it can be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitMark {
+    /// The shard's commit sequence.
     pub sequence: u64,
+    /// Whose changelog partition holds the state: that of the partition's own shard, or of the one for all.
+    pub sharding: Sharding,
 }
+
+/// What the group has committed for a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommittedOffset {
+    /// The offset of the next record to read.
+    pub offset: i64,
+    /// `None`: not written by this service.
+    pub mark: Option<CommitMark>,
+}
+
+/// What a commit writes for each partition: the offset of the next record to read, and the mark.
+pub type NextOffsets = BTreeMap<PartitionId, (i64, CommitMark)>;
 
 /// What can be read when reading stops at the present end: the beginning and the last stable offset.
 pub type Ends = BTreeMap<PartitionId, (i64, i64)>;
@@ -94,26 +118,65 @@ pub trait Source {
     /// See [`SourceError`].
     fn poll(&self, timeout: Duration) -> Result<Polled<Self::Record<'_>>, SourceError>;
 
-    /// Begins to read newly assigned partitions where the group has committed, or as the configuration says.
+    /// Joins the group.
     ///
     /// # Errors
-    /// See [`SourceError`]; after [`SourceError::Retry`] it may be called again.
-    fn start(&self, partitions: &[PartitionId]) -> Result<Started, SourceError>;
+    /// See [`SourceError`].
+    fn join(&self) -> Result<(), SourceError>;
 
-    /// Begins to read partitions that were lost and have come back, where their reading had come to, if nobody has
-    /// committed anything since the commit of this sequence with these offsets. Whether that is so; if not, nothing
-    /// was begun.
+    /// Leaves the group for the time being, and gives up what it has.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn leave(&self) -> Result<(), SourceError>;
+
+    /// What this member is called in the group.
+    fn name(&self) -> String;
+
+    /// The other members of the group, as far as the brokers tell: each by its name, and where it is.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn others(&self) -> Result<Vec<String>, SourceError>;
+
+    /// All partitions of the input topics, assigned or not.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn partitions(&self) -> Result<BTreeSet<PartitionId>, SourceError>;
+
+    /// Takes in partitions that the group has assigned; nothing is read from them before [`Self::start`].
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn accept(&self, partitions: &[PartitionId]) -> Result<(), SourceError>;
+
+    /// What the group has committed for these partitions; those without an offset are left out. Waits for open
+    /// transactions that may still change it, though not for long: that is a [`SourceError::Retry`].
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn committed(
+        &self,
+        partitions: &BTreeSet<PartitionId>,
+    ) -> Result<BTreeMap<PartitionId, CommittedOffset>, SourceError>;
+
+    /// Begins to read accepted partitions at these offsets, or again at others; without an offset as the configuration
+    /// says for a partition that is new to the group. Records that had been deleted before they were read are skipped
+    /// where the configuration allows it, and said: how many, where.
     ///
     /// # Errors
     /// See [`SourceError`]; after [`SourceError::Retry`] it may be called again.
-    fn resume(
+    fn start(
         &self,
-        _positions: &BTreeMap<PartitionId, i64>,
-        _committed: &BTreeMap<PartitionId, i64>,
-        _sequence: u64,
-    ) -> Result<bool, SourceError> {
-        Ok(false)
-    }
+        beginnings: &BTreeMap<PartitionId, Option<i64>>,
+    ) -> Result<Vec<(PartitionId, u64)>, SourceError>;
+
+    /// Stops reading partitions until they are started again; what was fetched of them is thrown away.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn pause(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError>;
 
     /// Gives partitions up.
     ///
@@ -121,7 +184,7 @@ pub trait Source {
     /// See [`SourceError`].
     fn release(&self, partitions: &[PartitionId]) -> Result<(), SourceError>;
 
-    /// How far each assigned partition has come.
+    /// How far each partition has come that was started.
     fn progress(&self, now: MonotonicTime) -> BTreeMap<PartitionId, Progress>;
 
     /// The present ends of all partitions of the input topics, assigned or not.
@@ -142,20 +205,18 @@ pub trait TransactionalSink {
     /// See [`SinkError`]; after any of them the message counts as not sent.
     fn send(&mut self, message: &Message) -> Result<(), SinkError>;
 
-    /// Makes everything sent since the last commit visible together with the next offsets to read, under a sequence
-    /// that tells this commit from the ones before.
+    /// Makes everything sent since the last commit visible together with the next offsets to read.
     ///
     /// # Errors
     /// See [`SinkError`]; after [`SinkError::Retry`] the same call continues where it was.
-    fn commit(&mut self, next: &BTreeMap<PartitionId, i64>, sequence: u64)
-    -> Result<(), SinkError>;
+    fn commit(&mut self, next: &NextOffsets) -> Result<(), SinkError>;
 
-    /// Undoes everything sent since the last commit; after an error whose outcome is open, finds out whether the
-    /// commit of this sequence was made after all.
+    /// Undoes everything sent since the last commit. Where a commit was tried and its outcome is open it may have been
+    /// made all the same: the group's offsets tell.
     ///
     /// # Errors
     /// See [`SinkError`].
-    fn abort(&mut self, sequence: u64) -> Result<Aborted, SinkError>;
+    fn abort(&mut self) -> Result<(), SinkError>;
 
     /// What a topic takes, as last read.
     fn limits(&self, topic: OutputTopic) -> TopicLimits;
@@ -167,13 +228,55 @@ pub trait TransactionalSink {
     fn refresh_limits(&mut self) -> Result<(), SinkError>;
 }
 
-/// How an aborted transaction really ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aborted {
-    /// Nothing of it is visible.
-    Undone,
-    /// The broker had committed it before the answer was lost.
-    Committed,
+/// The changelog, as it is read back. Its partitions are called by the first partition whose state they hold.
+pub trait Changelog {
+    /// Makes sure that there is a changelog partition for each of these.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn ensure(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError>;
+
+    /// Begins to read these partitions from their beginnings to their present ends; what was open is closed. The end is
+    /// the end offset, open transactions included, and not the last stable offset: a commit may have been made whose
+    /// markers have not arrived here yet.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn open(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError>;
+
+    /// Shows the next committed message, or news of an end. Whether there was one within the timeout.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn poll(
+        &mut self,
+        timeout: Duration,
+        take: &mut dyn FnMut(ChangelogEvent<'_>),
+    ) -> Result<bool, SourceError>;
+
+    /// How much of the open partitions has been read: offsets passed, and how many there are in all.
+    fn progress(&self) -> BTreeMap<PartitionId, (u64, u64)>;
+
+    /// Reads nothing any more.
+    fn close(&mut self);
+}
+
+/// What reading the changelog brought.
+#[derive(Debug)]
+pub enum ChangelogEvent<'a> {
+    /// A message.
+    Message {
+        /// Its changelog partition.
+        partition: PartitionId,
+        /// Its offset there.
+        offset: i64,
+        /// Its key.
+        key: Option<&'a [u8]>,
+        /// Its payload.
+        value: &'a [u8],
+    },
+    /// The partition has been read up to the end that it had when it was opened.
+    End(PartitionId),
 }
 
 /// Why reading failed, named by what the caller must do.
@@ -193,10 +296,10 @@ pub enum SinkError {
     /// Make the same call again after a while.
     #[error("{0}")]
     Retry(String),
-    /// Abort, and send everything again.
+    /// Abort, and go on from the last commit.
     #[error("{0}")]
     Abort(String),
-    /// A topic refused a message for good: abort, read the limits, and send again what fits them.
+    /// A topic refused a message for good: abort, read the limits, and go on from the last commit.
     #[error("topic `{topic}` refused a message: {cause}")]
     Refused {
         /// Which one.

@@ -1,11 +1,10 @@
 //! What happens to one record, and to what the core says of it; everything but reading and the schedule.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::edge::{InputRecord, Progress, SinkError, TransactionalSink};
 use super::message::{Message, OutputTopic};
-use super::outbox::Outbox;
 use crate::codec::{
     Decoded, Decoder, Encoded, Encoder, RawRecord, Reason, Refusal, partition_name,
 };
@@ -16,16 +15,20 @@ use crate::event_time::{
     WatermarkStatus, WindowSettings,
 };
 use crate::insight::{FiredWindow, PartitionSnapshot, Phase, Snapshot, Tally};
-use crate::recovery::{Recovered, Recovery};
 
 /// Decodes, judges, aggregates, encodes and sends; counts what became of it.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub(super) struct Engine<K> {
     pub(super) sink: K,
-    pub(super) outbox: Outbox,
     pub(super) subtask: Subtask,
     pub(super) tally: Tally,
-    pub(super) recovery: Recovery,
+    /// What is to be sent next: the message of a call that failed, or several that belong together.
+    queue: VecDeque<Message>,
+    /// Messages in the open transaction.
+    pub(super) sent: usize,
+    /// The largest message to each topic in the open transaction, in bytes.
+    largest: BTreeMap<OutputTopic, usize>,
     decoders: Vec<Decoder>,
     encoder: Encoder,
     encoded: Encoded,
@@ -34,7 +37,10 @@ pub(super) struct Engine<K> {
     /// Whether an on-time pane was sent since the last commit.
     pub(super) fired_on_time: bool,
     recent: Vec<FiredWindow>,
-    watermark_advanced: bool,
+    /// A clock may have risen since progress was told.
+    clocks_moved: bool,
+    /// What is due is only partly sent.
+    firing: bool,
     /// What of the core's counts is in a tally already.
     windows_counted: u64,
     regressions_counted: u64,
@@ -52,7 +58,7 @@ struct ProgressRecords {
 pub(super) enum Delivered {
     /// Everything was taken.
     All,
-    /// So many panes that a commit must come first.
+    /// There is more, and a commit may come between.
     Slice,
 }
 
@@ -61,10 +67,11 @@ impl<K: TransactionalSink> Engine<K> {
         let decoder = |source| Decoder::new(source, &config.key, &config.aggregates, config.guard);
         Self {
             sink,
-            outbox: Outbox::default(),
             subtask: Subtask::new(subtask_settings(config)),
             tally: Tally::default(),
-            recovery: Recovery::default(),
+            queue: VecDeque::new(),
+            sent: 0,
+            largest: BTreeMap::new(),
             decoders: config.sources.iter().map(decoder).collect(),
             encoder: Encoder::new(&config.key, &config.aggregates, &config.results),
             encoded: Encoded::default(),
@@ -72,7 +79,8 @@ impl<K: TransactionalSink> Engine<K> {
             progress: config.results.progress.then(ProgressRecords::default),
             fired_on_time: false,
             recent: Vec::new(),
-            watermark_advanced: false,
+            clocks_moved: false,
+            firing: false,
             windows_counted: 0,
             regressions_counted: 0,
             emit_after_each_record: config.emit_interval.is_zero(),
@@ -80,17 +88,13 @@ impl<K: TransactionalSink> Engine<K> {
     }
 
     /// Takes in one record.
-    pub(super) fn on_record(
-        &mut self,
-        record: &impl InputRecord,
-        now: Now,
-    ) -> Result<(), SinkError> {
+    pub(super) fn on_record(&mut self, record: &impl InputRecord, now: Now) {
         let id = record.partition();
         let topic = usize::from(id.topic);
         let (Some(decoder), Some(topic_name)) =
             (self.decoders.get_mut(topic), self.topics.get(topic))
         else {
-            return Ok(());
+            return;
         };
         let tally = self.tally.partition(id);
         tally.records += 1;
@@ -104,7 +108,7 @@ impl<K: TransactionalSink> Engine<K> {
         let message = match decoder.decode(raw, now.wall) {
             Ok(Decoded::Tombstone) => {
                 tally.tombstones += 1;
-                return Ok(());
+                return;
             }
             Ok(Decoded::Event(event)) => match self.subtask.on_event(id, &event) {
                 Disposition::Windowed => None,
@@ -145,9 +149,8 @@ impl<K: TransactionalSink> Engine<K> {
         {
             self.subtask.on_record_emit(id, now);
         }
-        match message {
-            Some(message) => self.send(message, now.wall),
-            None => Ok(()),
+        if let Some(message) = message {
+            self.put(message, now.wall);
         }
     }
 
@@ -161,27 +164,34 @@ impl<K: TransactionalSink> Engine<K> {
             self.subtask.hold_idle_clock(*id, !progress.caught_up);
         }
         self.subtask.on_periodic_emit(now);
+        self.clocks_moved = true;
         self.tally.watermark_regressions +=
             self.subtask.regressions_suppressed() - self.regressions_counted;
         self.regressions_counted = self.subtask.regressions_suppressed();
     }
 
-    /// Sends what the core has to say, up to a transaction's worth.
+    /// Sends what the core has to say, or a slice of it. After an error the same call goes on.
     pub(super) fn deliver(&mut self, now: Now) -> Result<Delivered, SinkError> {
-        while !self.outbox.is_full() {
+        let before = self.sent;
+        loop {
+            self.send()?;
+            // The late pane of a record belongs into the transaction of the record.
+            if self.sent - before >= MESSAGES_PER_SLICE && !self.subtask.late_pane_is_next() {
+                self.firing = true;
+                return Ok(Delivered::Slice);
+            }
             let Some(output) = self.subtask.poll_output() else {
                 self.tally.windows_freed += self.subtask.windows_freed() - self.windows_counted;
                 self.windows_counted = self.subtask.windows_freed();
-                if std::mem::take(&mut self.watermark_advanced) {
-                    self.write_progress()?;
+                self.firing = false;
+                if std::mem::take(&mut self.clocks_moved) {
+                    self.put_progress();
+                    self.send()?;
                 }
                 return Ok(Delivered::All);
             };
-            let message = match output {
-                Output::WatermarkAdvanced(_) => {
-                    self.watermark_advanced = true;
-                    continue;
-                }
+            match output {
+                Output::WatermarkAdvanced(_) => self.clocks_moved = true,
                 Output::StatusChanged(id, status) => {
                     let tally = self.tally.partition(id);
                     match status {
@@ -190,62 +200,84 @@ impl<K: TransactionalSink> Engine<K> {
                     }
                     let (topic, partition) = (self.topics.get(usize::from(id.topic)), id.partition);
                     tracing::info!(topic, partition, ?status, "partition changed its status");
-                    continue;
                 }
                 Output::Fired(pane) => {
                     remember(&mut self.recent, &pane, now.wall);
                     self.tally.pane(pane.timing);
                     self.fired_on_time |= pane.timing == Timing::OnTime;
                     self.encoder.result(&pane, &mut self.encoded);
-                    Message::result(&self.encoded, &pane)
+                    let message = Message::result(&self.encoded, &pane);
+                    self.put(message, now.wall);
                 }
-            };
-            self.send(message, now.wall)?;
+            }
         }
-        Ok(Delivered::Slice)
     }
 
-    /// Makes a message fit its topic, sends it, and keeps it until the commit.
-    fn send(&mut self, mut message: Message, wall: EventTime) -> Result<(), SinkError> {
+    /// Makes a message fit its topic, and puts it where it is sent from.
+    fn put(&mut self, mut message: Message, wall: EventTime) {
         let limits = self.sink.limits(message.to);
         self.tally.timestamps_replaced += u64::from(message.fit_timestamp(limits, wall));
-        let message = fit_size(message, &self.sink, &mut self.tally);
-        self.outbox.send(message, &mut self.sink)
+        self.queue.push_back(fit_size(message, &self.sink, &mut self.tally));
     }
 
-    /// After a commit.
-    pub(super) fn committed(&mut self) {
-        self.recovery.committed();
-        self.discard();
+    /// Puts a part of a shard's state where it is sent from.
+    pub(super) fn put_state(&mut self, message: Message) {
+        self.queue.push_back(message);
     }
 
-    /// Forgets what was sent since the last commit, and its counts.
-    pub(super) fn discard(&mut self) {
-        self.outbox.clear();
+    /// Sends what is to be sent. After an error the same call goes on with the message that could not be sent.
+    pub(super) fn send(&mut self) -> Result<(), SinkError> {
+        while let Some(message) = self.queue.front() {
+            self.sink.send(message)?;
+            let largest = self.largest.entry(message.to).or_default();
+            *largest = message.size().max(*largest);
+            self.sent += 1;
+            self.queue.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The size of the largest message to a topic since the last commit, in bytes.
+    pub(super) fn largest(&self, to: OutputTopic) -> usize {
+        let waiting = self.queue.iter().filter(|message| message.to == to).map(Message::size);
+        waiting.chain(self.largest.get(&to).copied()).max().unwrap_or(0)
+    }
+
+    /// Whether the transaction holds as much as one should.
+    pub(super) fn is_full(&self) -> bool {
+        self.sent >= MESSAGES_PER_TRANSACTION
+    }
+
+    /// Forgets what was sent since the last commit, and its counts: it was committed, or it is to be made again.
+    pub(super) fn begin_anew(&mut self) {
+        self.queue.clear();
+        self.largest.clear();
+        self.sent = 0;
         self.tally = Tally::default();
         self.fired_on_time = false;
     }
 
-    /// Notes a failed write, for [`Self::recover`]. `Err`: it cannot be mended.
-    pub(super) fn note(&mut self, error: SinkError) -> Result<(), String> {
-        self.recovery.note(error, &self.outbox, &self.sink)
+    /// Drops all state and everything that was made since the last commit.
+    pub(super) fn abandon(&mut self) {
+        self.subtask.abandon();
+        self.begin_anew();
+        self.firing = false;
+        if let Some(progress) = &mut self.progress {
+            progress.told.clear();
+        }
     }
 
-    /// Undoes what has to be undone.
-    pub(super) fn undo(&mut self, sequence: u64) -> Result<Recovered, SinkError> {
-        self.recovery.undo(&mut self.outbox, &mut self.sink, sequence)
-    }
-
-    /// Undoes what has to be undone and sends everything again.
-    pub(super) fn recover(&mut self, sequence: u64) -> Result<Recovered, SinkError> {
-        let tally = &mut self.tally;
-        let fit = |message, sink: &K| fit_size(message, sink, tally);
-        self.recovery.attempt(&mut self.outbox, &mut self.sink, sequence, fit)
+    /// Tells what the clocks have passed that the next commit saves: who restores them takes it for told. The clock of a
+    /// shard may rise by a record, and the watermark stay.
+    pub(super) fn tell_what_is_saved(&mut self) {
+        if !self.firing {
+            self.put_progress();
+        }
     }
 
     /// Tells each partition of the results topic which windows are complete, once a shard's clock has passed an end.
-    fn write_progress(&mut self) -> Result<(), SinkError> {
-        let Some(progress) = &mut self.progress else { return Ok(()) };
+    fn put_progress(&mut self) {
+        let Some(progress) = &mut self.progress else { return };
         let windows = self.subtask.window_settings().windows;
         let mut passed = Vec::new();
         for (shard, clock) in self.subtask.clocks() {
@@ -262,11 +294,21 @@ impl<K: TransactionalSink> Engine<K> {
             for partition in 0..partitions {
                 let message =
                     Message::progress(&self.encoded, clock.0, &partition_name(shard), partition);
-                self.outbox.keep(message);
+                self.queue.push_back(message);
             }
         }
-        // All of them are kept before the first is sent: what fails is sent again, what was not kept would be lost.
-        self.outbox.send_rest(&mut self.sink)
+    }
+
+    /// What the clock of a restored shard has passed was told before, up to a window that still owes panes.
+    pub(super) fn progress_was_told(&mut self, shard: ShardId) {
+        let Some(progress) = &mut self.progress else { return };
+        let windows = self.subtask.window_settings().windows;
+        let clock = self.subtask.clocks().find(|(id, _)| *id == shard).map(|(_, clock)| clock);
+        let owed = self.subtask.first_owed(shard).map(|window| window.start);
+        match owed.or_else(|| Some(last_complete(windows, clock?)?.end)) {
+            Some(told) => progress.told.insert(shard, told),
+            None => progress.told.remove(&shard),
+        };
     }
 
     /// Where the subtask stands.
@@ -301,7 +343,7 @@ impl<K: TransactionalSink> Engine<K> {
             windows_open: self.subtask.open_window_count(),
             panes_open: self.subtask.open_panes(),
             oldest_open_window: self.subtask.oldest_open_window().map(|window| window.start),
-            state_bytes: 0,
+            state_bytes: self.subtask.state_bytes(),
             restoring: Vec::new(),
             recent: self.recent.clone(),
             last_commit,
@@ -374,7 +416,6 @@ fn subtask_settings(config: &Config) -> SubtaskSettings {
         strategy: source.strategy.clone(),
         idle_timeout: source.idle_timeout,
     };
-    let by_message_key = config.key.from == crate::config::KeyFrom::Message;
     SubtaskSettings {
         topics: config.sources.iter().map(topic).collect(),
         window: WindowSettings {
@@ -384,14 +425,20 @@ fn subtask_settings(config: &Config) -> SubtaskSettings {
             aggregates: config.aggregates.iter().map(|aggregate| aggregate.function).collect(),
             limits: config.limits,
         },
-        sharding: if by_message_key || config.key.partial {
-            Sharding::PerPartition
-        } else {
+        sharding: if config.key.needs_all_partitions() {
             Sharding::OneForAll
+        } else {
+            Sharding::PerPartition
         },
         all_idle: config.all_idle,
     }
 }
+
+/// More than this is committed in several transactions.
+const MESSAGES_PER_TRANSACTION: usize = 50_000;
+
+/// After so many messages the clock is looked at.
+const MESSAGES_PER_SLICE: usize = 5_000;
 
 /// The longest stretch of firing before a commit comes between.
 pub(super) const FIRING_PER_TRANSACTION: Duration = Duration::from_secs(5);

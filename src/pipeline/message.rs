@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 
 use super::edge::InputRecord;
 use crate::codec::{Encoded, Reason, Refusal, partition_name};
-use crate::event_time::{EventTime, Lateness, Pane};
+use crate::event_time::{EventTime, Lateness, Pane, PartitionId};
 
-/// The three output topics.
+/// The topics that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OutputTopic {
     /// Panes and progress.
@@ -19,10 +19,12 @@ pub enum OutputTopic {
     Late,
     /// Dead letters.
     DeadLetter,
+    /// The window state, for the input topic of this number.
+    Changelog(u16),
 }
 
 impl OutputTopic {
-    /// All of them.
+    /// Those that are there for others to read.
     pub const ALL: [Self; 3] = [Self::Results, Self::Late, Self::DeadLetter];
 }
 
@@ -64,6 +66,8 @@ pub struct Message {
     brought: usize,
     /// Kafka's timestamp; `None`: the producer's present.
     pub timestamp: Option<i64>,
+    /// Once this message is committed, everything before it in its partition may be deleted.
+    pub supersedes: bool,
 }
 
 impl Message {
@@ -76,6 +80,7 @@ impl Message {
             payload: Some(encoded.value.clone()),
             headers: shard_headers(pane.watermark.0, &partition_name(pane.shard)),
             brought: 0,
+            supersedes: false,
             timestamp: Some(pane.window.max_timestamp().0),
         }
     }
@@ -96,6 +101,7 @@ impl Message {
             payload: Some(encoded.value.clone()),
             headers,
             brought: 0,
+            supersedes: false,
             timestamp: None,
         }
     }
@@ -127,6 +133,31 @@ impl Message {
         message
     }
 
+    /// A part of a shard's state, for its changelog partition.
+    pub(super) fn changelog(
+        at: PartitionId,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        supersedes: bool,
+    ) -> Self {
+        Self {
+            to: OutputTopic::Changelog(at.topic),
+            partition: Some(at.partition),
+            key: Some(key),
+            payload: Some(value),
+            headers: Vec::new(),
+            brought: 0,
+            timestamp: None,
+            supersedes,
+        }
+    }
+
+    /// The most that a part of a shard's state may have in its payload, for a topic that takes so much.
+    pub(super) fn changelog_payload(limits: TopicLimits) -> usize {
+        const SLOT: usize = 4;
+        limits.max_message_bytes.saturating_sub(BATCH + RECORD + SLOT)
+    }
+
     fn passed_on(to: OutputTopic, record: &impl InputRecord, topic: &str, reason: &str) -> Self {
         let mut headers = Vec::new();
         record.each_header(&mut |name, value| {
@@ -146,14 +177,13 @@ impl Message {
             payload: record.payload().map(<[u8]>::to_vec),
             headers,
             brought,
+            supersedes: false,
             timestamp: record.timestamp().filter(|timestamp| *timestamp >= 0),
         }
     }
 
     /// An upper bound of its size in a batch of its own: Kafka's batch header (61 bytes) and the record's own lengths.
     pub fn size(&self) -> usize {
-        const BATCH: usize = 61;
-        const RECORD: usize = 32;
         const HEADER: usize = 10;
         let length = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
         let headers: usize =
@@ -219,11 +249,17 @@ impl Message {
             payload,
             headers,
             brought: 0,
+            supersedes: false,
             // That of the window was made to fit the results topic, and this is another one.
             timestamp: None,
         }
     }
 }
+
+/// Kafka's header of a batch.
+const BATCH: usize = 61;
+/// What a record has besides its key, payload and headers, at most.
+const RECORD: usize = 32;
 
 /// The same object with its long texts cut; everything else, numbers of any length above all, stays as it is.
 fn shorten_texts(payload: &[u8]) -> serde_json::Result<Vec<u8>> {

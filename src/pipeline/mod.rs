@@ -8,23 +8,27 @@ mod assignment;
 mod commit;
 mod edge;
 mod engine;
+mod membership;
 mod message;
-mod outbox;
+mod recovery;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use commit::{InDoubt, Undo};
 pub use edge::{
-    Aborted, Ends, InputRecord, Observer, Polled, Progress, SinkError, Source, SourceError,
-    Started, Time, TransactionalSink,
+    Changelog, ChangelogEvent, CommitMark, CommittedOffset, Edges, Ends, InputRecord, NextOffsets,
+    Observer, Polled, Progress, SinkError, Source, SourceError, Time, TransactionalSink,
 };
 use engine::{Delivered, Engine, FIRING_PER_TRANSACTION};
+use membership::Membership;
 pub use message::{Header, Message, OutputTopic, TopicLimits};
-pub(crate) use outbox::Outbox;
+use recovery::{CHANGELOG_OF_ALL, Recovery, Terms};
 
-use crate::config::{Config, KeyFrom};
-use crate::event_time::{MonotonicTime, Now, PartitionId};
-use crate::insight::{Phase, Watch};
+use crate::codec::changelog::ShardWriter;
+use crate::config::Config;
+use crate::event_time::{MonotonicTime, Now, PartitionId, ShardId, Sharding};
+use crate::insight::{Phase, RestoreCause, RestoringPartition, Watch};
 
 /// Why the service ended other than as asked.
 #[derive(Debug, thiserror::Error)]
@@ -35,12 +39,18 @@ pub enum PipelineError {
     /// Writing cannot go on.
     #[error("writing the output failed: {0}")]
     Sink(String),
-    /// The group moved on while a commit was under way.
+    /// The state of before cannot be gone on from.
+    #[error("the window state cannot be restored: {0}")]
+    State(String),
+    /// Another member of the group has partitions that this instance needs.
     #[error(
-        "the group gave partitions away before what was read from them could be committed; a new start goes on at the \
-         last commit"
+        "for {waited:?} other members of the group have had partitions of the input; with fields as the key one \
+         instance has to read all of them: stop the others, or set key.partial, or use the message key"
     )]
-    NotCommitted,
+    PartitionsElsewhere {
+        /// For how long.
+        waited: Duration,
+    },
     /// A stop that could not wait for the brokers.
     #[error(
         "stopped without the last commit, since the brokers did not take it; what it held is read again by the next start"
@@ -70,33 +80,43 @@ pub enum RunUntil {
 
 /// The loop of one subtask.
 #[derive(Debug)]
-pub struct Pipeline<S, K, O, T> {
+pub struct Pipeline<S, K, C, O, T> {
     source: S,
+    changelog: C,
     engine: Engine<K>,
     observer: O,
     time: T,
     watch: Watch,
     schedule: Schedule,
     until: RunUntil,
+    terms: Terms,
+    membership: Membership,
     /// The last stable offsets at the first assignment, when the end is to be found.
     ends: Option<Ends>,
     progress: BTreeMap<PartitionId, Progress>,
-    /// The offsets of the last commit.
-    committed: BTreeMap<PartitionId, i64>,
-    /// Of the next commit.
-    sequence: u64,
+    /// One for each shard that is at work.
+    writers: BTreeMap<ShardId, ShardWriter>,
+    /// Partitions that are ours and wait for their state.
+    arrivals: BTreeSet<PartitionId>,
+    /// Partitions whose state is on its way.
+    recovery: Option<Recovery>,
+    restore_cause: RestoreCause,
+    undo: Undo,
+    in_doubt: Option<InDoubt>,
     joined: bool,
-    /// A commit must be made even if nothing moved: the first one after an assignment.
-    commit_anyway: bool,
-    /// The stop was asked for while something could not be written: nothing more is, since it would lack that.
-    given_up: bool,
+    /// State was there once.
+    has_run: bool,
+    /// A commit is to be made as soon as one may be.
+    commit_at_once: bool,
     /// Transactions aborted since the last commit.
     aborts: u32,
-    /// The group does not count this member in: no commit is tried before this time, or before it has spoken.
-    not_before: Option<MonotonicTime>,
-    /// Where the reading of partitions had come to that were lost, with all that was made of them, until the group
-    /// says whose they are now.
-    lost: Option<BTreeMap<PartitionId, i64>>,
+    /// State is not asked for before this time.
+    not_before: MonotonicTime,
+    /// A call on the way back to state has failed, and is made again at this time.
+    retry_at: MonotonicTime,
+    /// The pause after the next failure.
+    retry_after: Duration,
+    blocked_by: Option<String>,
 }
 
 /// When things are due.
@@ -104,6 +124,7 @@ pub struct Pipeline<S, K, O, T> {
 struct Schedule {
     emit_interval: Duration,
     commit_interval: Duration,
+    transaction_timeout: Duration,
     last_turn: MonotonicTime,
     last_emit: MonotonicTime,
     last_commit: MonotonicTime,
@@ -119,26 +140,25 @@ pub enum Turn {
     Ended,
 }
 
-impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T> {
+impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeline<S, K, C, O, T> {
     /// A pipeline that has not read anything yet.
     pub fn new(
         config: &Config,
-        source: S,
-        sink: K,
+        edges: Edges<S, K, C>,
         observer: O,
         time: T,
         watch: Watch,
         until: RunUntil,
     ) -> Self {
         let now = time.now().monotonic;
-        if config.key.from != KeyFrom::Message && !config.key.partial {
-            tracing::info!(
-                "keys are fields: windows are complete where this instance reads all partitions"
-            );
-        }
+        let Edges { source, sink, changelog } = edges;
+        let engine = Engine::new(config, sink);
+        let needs_all = config.key.needs_all_partitions();
         Self {
             source,
-            engine: Engine::new(config, sink),
+            changelog,
+            terms: Terms::new(config, engine.subtask.window_settings().clone()),
+            engine,
             observer,
             watch,
             schedule: Schedule {
@@ -148,6 +168,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
                     config.emit_interval
                 },
                 commit_interval: config.delivery.commit_interval,
+                transaction_timeout: config.delivery.transaction_timeout,
                 last_turn: now,
                 last_emit: now,
                 last_commit: now,
@@ -155,16 +176,27 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             },
             time,
             until,
+            membership: Membership::new(
+                needs_all,
+                config.kafka.session_timeout(),
+                &config.kafka.instance_id,
+            ),
             ends: None,
             progress: BTreeMap::new(),
-            committed: BTreeMap::new(),
-            sequence: 1,
+            writers: BTreeMap::new(),
+            arrivals: BTreeSet::new(),
+            recovery: None,
+            restore_cause: RestoreCause::Assigned,
+            undo: Undo::default(),
+            in_doubt: None,
             joined: false,
-            commit_anyway: false,
-            given_up: false,
+            has_run: false,
+            commit_at_once: false,
             aborts: 0,
-            not_before: None,
-            lost: None,
+            not_before: MonotonicTime::default(),
+            retry_at: MonotonicTime::default(),
+            retry_after: RETRY_AFTER,
+            blocked_by: None,
         }
     }
 
@@ -187,17 +219,15 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             }
         }
         self.publish(Phase::Stopping);
-        while !self.commit()? {
-            if self.given_up || self.lost.is_some() {
-                return Err(PipelineError::StoppedUncommitted);
-            }
-            // The group has moved on, and says where to.
-            self.poll(RETRY_AFTER, self.time.now())?;
+        self.commit()?;
+        // What could not be committed is undone, so that nobody has to wait for the broker to do it.
+        if self.undo.abort && self.engine.sink.abort().is_err() {
+            return Err(PipelineError::StoppedUncommitted);
         }
         Ok(())
     }
 
-    /// One turn: a tick if it is due, a batch of records, a commit if it is due.
+    /// One turn: a tick if it is due, a step towards state that is missing, a batch of records, a commit if it is due.
     ///
     /// # Errors
     /// See [`PipelineError`].
@@ -206,22 +236,21 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         // What the loop could not see is not silence: commits, restores, a suspended machine.
         let elapsed = now.monotonic.since(self.schedule.last_turn).min(self.schedule.emit_interval);
         self.schedule.last_turn = now.monotonic;
-        if self.lost.is_some() {
-            self.publish(Phase::Blocked("the group has not given the partitions back".to_owned()));
-            self.poll(self.schedule.emit_interval, now)?;
-            return Ok(Turn::Continue);
-        }
         self.engine.subtask.run_idle_clocks(elapsed);
         if now.monotonic.since(self.schedule.last_emit) >= self.schedule.emit_interval {
             self.tick(now)?;
-            if self.reached_the_end() && !self.given_up {
-                self.drain()?;
+            if self.reached_the_end() && self.drain()? {
                 return Ok(Turn::Ended);
             }
         }
-        let mut timeout = self.until_next_deadline(now.monotonic);
+        if !self.take_part(now.monotonic)? {
+            self.publish(self.phase());
+            self.time.wait(self.schedule.emit_interval);
+            return Ok(Turn::Continue);
+        }
+        let mut timeout = self.bring_back(now)?.min(self.until_next_deadline(now.monotonic));
         for _ in 0..RECORDS_PER_TURN {
-            if self.given_up || !self.poll(timeout, now)? {
+            if !self.poll(timeout, now)? {
                 break;
             }
             timeout = Duration::ZERO;
@@ -238,7 +267,7 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         self.engine.on_periodic_emit(now, &self.progress);
         self.deliver(now)?;
         self.observer.ticked();
-        self.publish(if self.joined { Phase::Running } else { Phase::Starting });
+        self.publish(self.phase());
         Ok(())
     }
 
@@ -249,72 +278,58 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
             .source
             .poll(timeout)
             .map(|polled| polled.map(|record| engine.on_record(&record, now)));
-        let sent = match polled {
-            Ok(Polled::Record(sent)) => sent,
-            Ok(Polled::Nothing) => return Ok(false),
-            Ok(Polled::Assigned(partitions)) => return self.assigned(&partitions).map(|()| false),
-            Ok(Polled::Revoking(partitions)) => return self.revoking(&partitions).map(|()| false),
-            Ok(Polled::Lost(partitions)) => return self.lost(&partitions).map(|()| false),
-            Ok(Polled::Missing(records)) => {
-                self.count_missing(&records);
-                return Ok(false);
+        match polled {
+            Ok(Polled::Record(())) => {
+                self.deliver(now)?;
+                return Ok(true);
             }
-            Err(SourceError::Retry(cause)) => {
-                self.blocked(&cause, RETRY_AFTER);
-                return Ok(false);
-            }
+            Ok(Polled::Nothing) => {}
+            Ok(Polled::Assigned(partitions)) => self.assigned(&partitions)?,
+            Ok(Polled::Revoking(partitions)) => self.revoking(&partitions)?,
+            Ok(Polled::Lost(partitions)) => self.lost(&partitions)?,
+            Ok(Polled::Missing(records)) => self.count_missing(&records),
+            Err(SourceError::Retry(cause)) => self.blocked(&cause, RETRY_AFTER),
             Err(SourceError::Fatal(cause)) => return Err(PipelineError::Source(cause)),
-        };
-        if let Err(error) = sent {
-            self.recover(error)?;
         }
-        self.deliver(now)?;
-        Ok(true)
+        Ok(false)
     }
 
     /// Sends what the core has to say; a large firing in slices, with a commit after each.
     fn deliver(&mut self, now: Now) -> Result<(), PipelineError> {
-        while !self.given_up {
-            match self.engine.deliver(now) {
-                Ok(Delivered::All) => return Ok(()),
-                Ok(Delivered::Slice) => {
-                    self.commit()?;
-                    // Where it could not be made the slices add up, since the group is asked only when all is fired.
-                    self.engine.outbox.go_on();
+        loop {
+            match self.write(|engine| engine.deliver(now))? {
+                None | Some(Delivered::All) => return Ok(()),
+                Some(Delivered::Slice) => {
+                    let since = self.time.now().monotonic.since(self.schedule.last_commit);
+                    if self.engine.is_full() || since > FIRING_PER_TRANSACTION {
+                        self.commit()?;
+                    }
                 }
-                Err(error) => {
-                    self.recover(error)?;
-                }
-            }
-            if self.time.now().monotonic.since(self.schedule.last_commit) > FIRING_PER_TRANSACTION {
-                self.commit()?;
             }
         }
-        Ok(())
     }
 
     fn reached_the_end(&self) -> bool {
         let Some(ends) = &self.ends else { return false };
-        ends.iter().all(|(id, (beginning, end))| {
-            beginning == end
-                || self.progress.get(id).is_some_and(|progress| progress.position >= *end)
-        })
+        let reached = |(id, (beginning, end)): (&PartitionId, &(i64, i64))| {
+            let progress = self.progress.get(id);
+            progress.is_some_and(|progress| beginning == end || progress.position >= *end)
+        };
+        ends.iter().all(reached)
     }
 
-    /// Fires everything that is open and commits it; where the group has moved on, asks it what for.
-    fn drain(&mut self) -> Result<(), PipelineError> {
-        loop {
-            self.publish(Phase::Draining);
-            self.engine.subtask.drain();
-            self.deliver(self.time.now())?;
-            if self.commit()? {
-                return Ok(());
-            }
-            if self.time.stopping() {
-                return Err(PipelineError::StoppedUncommitted);
-            }
-            self.poll(RETRY_AFTER, self.time.now())?;
+    /// Fires everything that is open and commits it. Whether that is done; if not, it is all read once more.
+    fn drain(&mut self) -> Result<bool, PipelineError> {
+        self.publish(Phase::Draining);
+        self.engine.subtask.drain();
+        self.deliver(self.time.now())?;
+        if self.commit()? {
+            return Ok(true);
         }
+        if self.time.stopping() {
+            return Err(PipelineError::StoppedUncommitted);
+        }
+        Ok(false)
     }
 
     fn until_next_deadline(&self, now: MonotonicTime) -> Duration {
@@ -322,16 +337,17 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
         let until =
             |last: MonotonicTime, interval: Duration| interval.saturating_sub(now.since(last));
         let emit = until(schedule.last_emit, schedule.emit_interval);
-        let commit =
-            if self.engine.fired_on_time { COMMIT_AT_MOST_EVERY } else { schedule.commit_interval };
+        let soon = self.engine.fired_on_time || self.commit_at_once;
+        let commit = if soon { COMMIT_AT_MOST_EVERY } else { schedule.commit_interval };
         emit.min(until(schedule.last_commit, commit)).max(Duration::from_millis(1))
     }
 
     fn commit_is_due(&self, now: MonotonicTime) -> bool {
         let since = now.since(self.schedule.last_commit);
-        self.engine.outbox.is_full()
+        let soon = self.engine.fired_on_time || self.commit_at_once;
+        self.engine.is_full()
             || since >= self.schedule.commit_interval
-            || (self.engine.fired_on_time && since >= COMMIT_AT_MOST_EVERY)
+            || (soon && since >= COMMIT_AT_MOST_EVERY)
     }
 
     fn blocked(&self, cause: &str, wait: Duration) {
@@ -342,12 +358,24 @@ impl<S: Source, K: TransactionalSink, O: Observer, T: Time> Pipeline<S, K, O, T>
 
     fn publish(&self, phase: Phase) {
         let now = self.time.now().monotonic;
-        self.watch.publish(self.engine.snapshot(
-            phase,
-            now,
-            &self.progress,
-            self.schedule.committed_once,
-        ));
+        let mut snapshot =
+            self.engine.snapshot(phase, now, &self.progress, self.schedule.committed_once);
+        snapshot.restoring = self.restoring();
+        self.watch.publish(snapshot);
+    }
+
+    fn restoring(&self) -> Vec<RestoringPartition> {
+        let read = self.changelog.progress();
+        let under_way = self.recovery.iter().flat_map(|recovery| &recovery.partitions);
+        let of = |id: &PartitionId| {
+            let at = match self.terms.sharding {
+                Sharding::OneForAll => CHANGELOG_OF_ALL,
+                Sharding::PerPartition => *id,
+            };
+            let (read, end) = read.get(&at).copied().unwrap_or_default();
+            RestoringPartition { id: *id, read, end }
+        };
+        under_way.chain(&self.arrivals).map(of).collect()
     }
 }
 

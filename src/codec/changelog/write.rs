@@ -87,6 +87,26 @@ impl ShardWriter {
         Self::default()
     }
 
+    /// The writer of a shard that succeeds others, of which this was the last sequence.
+    pub fn anew(sequence: u64) -> Self {
+        Self::going_on(Log { sequence, ..Log::default() })
+    }
+
+    /// Whether the topic holds what other shards may still have to be made of.
+    pub fn keeps_the_past(&self) -> bool {
+        self.log.sequence > 0 && !self.log.has_snapshot
+    }
+
+    /// Has the next commit write the shard also where nothing of it has changed.
+    pub fn write_again(&mut self) {
+        self.log.state.clear();
+    }
+
+    /// Whether the next commit writes the shard in any case.
+    pub fn is_to_be_written(&self) -> bool {
+        self.log.state.is_empty()
+    }
+
     pub(super) fn going_on(log: Log) -> Self {
         Self { log, next: None }
     }

@@ -51,7 +51,7 @@ pub(super) fn parse(
         consumer_properties: consumer_properties?,
         producer_properties: producer_properties?,
     };
-    if kafka.follows_newer_protocol() {
+    if kafka.newer_group_protocol() {
         check_newer_protocol(&kafka, report);
     }
     if kafka.static_membership {
@@ -95,7 +95,7 @@ fn parse_instance(text: &str, host_name: Option<&str>) -> Result<String, String>
 
 /// The name of a static member is made of the instance's, and Kafka has the same rules for it as for topics.
 fn check_static_member(kafka: &Kafka, report: &mut Report<'_>) {
-    if kafka.follows_newer_protocol() {
+    if kafka.newer_group_protocol() {
         report.warn(
             &KeyPath::of("kafka.static_membership"),
             "with group.protocol = \"consumer\" the group refuses the successor of an instance that was killed, which \

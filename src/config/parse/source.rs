@@ -273,7 +273,8 @@ fn parse_marker(
     }
 }
 
-fn parse_start(text: &str) -> Result<Start, String> {
+/// Where to begin: "earliest", "latest" or a time.
+pub(crate) fn parse_start(text: &str) -> Result<Start, String> {
     match text {
         "earliest" => Ok(Start::Earliest),
         "latest" => Ok(Start::Latest),

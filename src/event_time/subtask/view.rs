@@ -15,6 +15,11 @@ impl Subtask {
         self.watermark.time()
     }
 
+    /// The first window that a shard has not fired yet although its clock has passed it.
+    pub(crate) fn first_owed(&self, id: ShardId) -> Option<TimeWindow> {
+        self.shards.iter().flatten().find(|shard| shard.id == id)?.operator.first_due()
+    }
+
     /// The partition that holds the watermark where it is: the active one with the least.
     pub fn holder(&self) -> Option<PartitionId> {
         let channel = self.multiplexer.holder()?;

@@ -47,6 +47,11 @@ impl WindowOperator {
         self.past(clock, lateness).filter(|open| open.has_unfired()).map(|open| open.window)
     }
 
+    /// The first window whose on-time panes are being fired.
+    pub(crate) fn first_due(&self) -> Option<TimeWindow> {
+        self.due.front().and_then(|start| self.open.get(start)).map(|open| open.window)
+    }
+
     /// How many windows have entries that were never fired.
     pub(crate) fn unfired_windows(&self) -> usize {
         self.open.values().filter(|open| open.has_unfired()).count()

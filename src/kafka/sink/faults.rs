@@ -59,6 +59,7 @@ impl KafkaSink {
             | RDKafkaErrorCode::StaleMemberEpoch => SinkError::NotAMember(cause),
             _ if error.txn_requires_abort() => SinkError::Abort(cause),
             _ if error.is_retriable() => SinkError::Retry(cause),
+            _ if !self.rebuilt => self.break_down(cause),
             _ => SinkError::Fatal(cause),
         }
     }
@@ -87,15 +88,25 @@ impl KafkaSink {
         }
     }
 
+    /// The producer and the broker do not agree any more what the transaction is: a new one begins where the broker
+    /// says.
+    fn break_down(&mut self, cause: String) -> SinkError {
+        self.life = Life::Broken;
+        self.rebuild = true;
+        SinkError::Abort(cause)
+    }
+
     /// A producer that can do nothing more: after an outage that outlasted the transaction it is made anew, once
     /// between two commits; anything else is another instance under the same id.
     pub(super) fn fatal(&mut self, code: RDKafkaErrorCode, reason: &str) -> SinkError {
         let now = self.clock.monotonic();
         let timed_out = self.begun.is_some_and(|begun| now.since(begun) > self.transaction_timeout);
         if timed_out && !self.rebuilt {
-            self.life = Life::Broken;
-            self.rebuild = true;
-            return SinkError::Abort(format!("the transaction outlasted its timeout: {reason}"));
+            return self.break_down(format!("the transaction outlasted its timeout: {reason}"));
+        }
+        // No other instance does this: the broker has lost sight of the transaction, or was told of its end twice.
+        if code == RDKafkaErrorCode::InvalidTransactionalState && !self.rebuilt {
+            return self.break_down(reason.to_owned());
         }
         match code {
             RDKafkaErrorCode::Fenced

@@ -3,6 +3,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "librdkafka has two hundred error codes")]
 
 mod faults;
+mod trim;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,20 +19,21 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use crate::clock::Clock;
 use crate::config::{Config, Guarantee};
-use crate::event_time::{MonotonicTime, PartitionId};
+use crate::event_time::{MonotonicTime, Sharding};
 use crate::kafka::admin::{self, ConnectError};
 use crate::kafka::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use crate::kafka::rebalance::ConsumerEvents;
 use crate::kafka::report::Reports;
 use crate::pipeline::{
-    Aborted, Message, OutputTopic, SinkError, Time, TopicLimits, TransactionalSink,
+    CommitMark, Message, NextOffsets, OutputTopic, SinkError, Time, TopicLimits, TransactionalSink,
 };
+use trim::{Superseding, Trim};
 
 /// The producer of one subtask, transactional if the guarantee asks for it.
 pub struct KafkaSink {
     producer: BaseProducer<Deliveries>,
     consumer: Arc<BaseConsumer<ConsumerEvents>>,
-    clients: Clients,
+    clients: Arc<Clients>,
     inputs: TopicNumbers,
     topics: BTreeMap<OutputTopic, String>,
     limits: BTreeMap<OutputTopic, TopicLimits>,
@@ -40,8 +42,9 @@ pub struct KafkaSink {
     clock: Clock,
     /// When the open transaction was begun.
     begun: Option<MonotonicTime>,
-    /// The offsets of a commit whose outcome is not known.
-    in_doubt: Option<BTreeMap<PartitionId, i64>>,
+    /// A commit of the open transaction was asked for.
+    asked_to_commit: bool,
+    trim: Trim,
     life: Life,
     /// What became of the transaction of a broken producer is to be found out.
     rebuild: bool,
@@ -69,15 +72,17 @@ impl std::fmt::Debug for KafkaSink {
     }
 }
 
-/// Remembers the first message since the last look that a broker refused or that never got there.
+/// Remembers the first message since the last look that a broker refused or that never got there, and where those are
+/// that make everything before them superfluous.
 pub(super) struct Deliveries {
     failure: Mutex<Option<(RDKafkaErrorCode, String)>>,
+    superseding: Mutex<Superseding>,
     reports: Reports,
 }
 
 impl Deliveries {
     pub(super) fn new(reports: Reports) -> Self {
-        Self { failure: Mutex::default(), reports }
+        Self { failure: Mutex::default(), superseding: Mutex::default(), reports }
     }
 
     fn first_failure(&self) -> Option<(RDKafkaErrorCode, String)> {
@@ -86,6 +91,11 @@ impl Deliveries {
 
     fn forget(&self) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.take_superseding();
+    }
+
+    pub(super) fn take_superseding(&self) -> Superseding {
+        std::mem::take(&mut *self.superseding.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -100,10 +110,21 @@ impl ClientContext for Deliveries {
 }
 
 impl ProducerContext for Deliveries {
-    type DeliveryOpaque = ();
+    /// Whether the message supersedes what is before it.
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        let Err((error, message)) = result else { return };
+    fn delivery(&self, result: &DeliveryResult<'_>, supersedes: usize) {
+        let (error, message) = match result {
+            Err((error, message)) => (error, message),
+            Ok(message) if supersedes != 0 => {
+                let at = (message.topic().to_owned(), message.partition());
+                let mut superseding =
+                    self.superseding.lock().unwrap_or_else(PoisonError::into_inner);
+                superseding.insert(at, message.offset());
+                return;
+            }
+            Ok(_) => return,
+        };
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
         // Purged is what an abort does to the rest.
         if matches!(code, RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) {
@@ -119,13 +140,14 @@ impl KafkaSink {
     /// to stop before the brokers answered.
     pub(super) fn new(
         config: &Config,
-        clients: Clients,
+        clients: Arc<Clients>,
         consumer: Arc<BaseConsumer<ConsumerEvents>>,
         limits: BTreeMap<OutputTopic, TopicLimits>,
         clock: Clock,
         time: &impl Time,
+        trims: bool,
     ) -> Result<Option<Self>, ConnectError> {
-        let topics = admin::output_topics(config);
+        let topics = admin::written_topics(config);
         let (least, greatest) = message_bytes(&limits);
         let producer = clients.producer(least, greatest)?;
         let mut sink = Self {
@@ -139,7 +161,8 @@ impl KafkaSink {
             transaction_timeout: config.delivery.transaction_timeout,
             clock,
             begun: None,
-            in_doubt: None,
+            asked_to_commit: false,
+            trim: Trim::new(trims),
             life: Life::Created,
             rebuild: false,
             rebuilt: false,
@@ -202,35 +225,15 @@ impl KafkaSink {
         }
     }
 
-    fn offsets(
-        &self,
-        next: &BTreeMap<PartitionId, i64>,
-        sequence: u64,
-    ) -> Result<TopicPartitionList, SinkError> {
+    fn offsets(&self, next: &NextOffsets) -> Result<TopicPartitionList, SinkError> {
         let mut list = TopicPartitionList::new();
-        for (id, offset) in next {
+        for (id, (offset, mark)) in next {
             let fault = |error: KafkaError| SinkError::Fatal(error.to_string());
             let mut element = list.add_partition(self.inputs.name(*id), id.partition);
             element.set_offset(Offset::Offset(*offset)).map_err(fault)?;
-            element.set_metadata(format!("{SEQUENCE}{sequence}"));
+            element.set_metadata(metadata(*mark));
         }
         Ok(list)
-    }
-
-    /// Whether the group has the offsets of this commit.
-    fn was_committed(
-        &self,
-        next: &BTreeMap<PartitionId, i64>,
-        sequence: u64,
-    ) -> Result<bool, SinkError> {
-        let list = self.offsets(next, sequence)?;
-        let committed = self.consumer.committed_offsets(list, REQUEST_TIMEOUT);
-        let committed = committed.map_err(|error| SinkError::Retry(error.to_string()))?;
-        Ok(!next.is_empty()
-            && committed
-                .elements()
-                .iter()
-                .all(|element| sequence_of(element.metadata()) == Some(sequence)))
     }
 
     fn make_anew(&mut self) -> Result<(), SinkError> {
@@ -321,48 +324,62 @@ impl TransactionalSink for KafkaSink {
         Ok(())
     }
 
-    fn commit(
-        &mut self,
-        next: &BTreeMap<PartitionId, i64>,
-        sequence: u64,
-    ) -> Result<(), SinkError> {
-        let offsets = self.offsets(next, sequence)?;
+    fn commit(&mut self, next: &NextOffsets) -> Result<(), SinkError> {
+        let offsets = self.offsets(next)?;
         if self.guarantee == Guarantee::AtLeastOnce {
             self.flush()?;
             let committed = self.consumer.commit(&offsets, CommitMode::Sync);
             self.begun = None;
-            return committed.map_err(|error| match error.rdkafka_error_code() {
+            committed.map_err(|error| match error.rdkafka_error_code() {
                 Some(
                     RDKafkaErrorCode::UnknownMemberId
                     | RDKafkaErrorCode::IllegalGeneration
                     | RDKafkaErrorCode::RebalanceInProgress,
                 ) => SinkError::NotAMember(error.to_string()),
                 _ => SinkError::Retry(error.to_string()),
-            });
+            })?;
+            self.trim_changelog();
+            return Ok(());
         }
         self.begin()?;
-        if self.in_doubt.is_none() {
+        if !self.asked_to_commit {
             // Fetched at this moment, since fencing happens only here (KIP-447).
             let Some(group) = self.consumer.group_metadata() else {
                 return Err(SinkError::Retry("the consumer has no group metadata yet".to_owned()));
             };
+            // A client that was thrown out of the group has no name and no generation any more, and from one without
+            // either the broker takes offsets unchecked.
+            if self.consumer.assignment_lost() {
+                return Err(SinkError::NotAMember(
+                    "the group has taken the partitions away".to_owned(),
+                ));
+            }
             let sent = self.producer.send_offsets_to_transaction(&offsets, &group, REQUEST_TIMEOUT);
             sent.map_err(|error| self.classify(&error))?;
             self.flush()?;
         }
-        self.in_doubt = Some(next.clone());
+        self.asked_to_commit = true;
         self.producer.commit_transaction(REQUEST_TIMEOUT).map_err(|error| self.classify(&error))?;
-        self.in_doubt = None;
+        self.asked_to_commit = false;
         self.begun = None;
         self.rebuilt = false;
+        self.trim_changelog();
         Ok(())
     }
 
-    fn abort(&mut self, sequence: u64) -> Result<Aborted, SinkError> {
+    fn abort(&mut self) -> Result<(), SinkError> {
         self.producer.context().forget();
+        self.asked_to_commit = false;
         if self.guarantee == Guarantee::AtLeastOnce {
             self.begun = None;
-            return Ok(Aborted::Undone);
+            return Ok(());
+        }
+        let since = |begun| self.clock.monotonic().since(begun);
+        if self.begun.is_some_and(|begun| since(begun) > self.transaction_timeout) && !self.rebuilt
+        {
+            // The broker has ended the transaction by now, and the client may have lost sight of the coordinator.
+            self.life = Life::Broken;
+            self.rebuild = true;
         }
         if self.rebuild {
             if self.life == Life::Broken {
@@ -372,25 +389,13 @@ impl TransactionalSink for KafkaSink {
             self.init()?;
             self.rebuild = false;
         }
-        let was_open = self.begun.is_some();
-        if was_open {
+        if self.begun.is_some() {
             self.abort_open()?;
             self.producer.context().forget();
             self.begun = None;
-        }
-        // Where the broker was asked to commit, only the group's offsets tell what became of it: an abort that takes a
-        // new epoch succeeds also after the commit was made.
-        if let Some(in_doubt) = self.in_doubt.take()
-            && self
-                .was_committed(&in_doubt, sequence)
-                .inspect_err(|_| self.in_doubt = Some(in_doubt.clone()))?
-        {
-            return Ok(Aborted::Committed);
-        }
-        if was_open {
             self.check_topics()?;
         }
-        Ok(Aborted::Undone)
+        Ok(())
     }
 
     fn limits(&self, topic: OutputTopic) -> TopicLimits {
@@ -411,12 +416,16 @@ impl TransactionalSink for KafkaSink {
     }
 }
 
-fn record<'a>(message: &'a Message, topic: &'a str) -> BaseRecord<'a, [u8], [u8]> {
+fn record<'a>(message: &'a Message, topic: &'a str) -> BaseRecord<'a, [u8], [u8], usize> {
     let mut headers = OwnedHeaders::new_with_capacity(message.headers.len());
     for (name, value) in &message.headers {
         headers = headers.insert(Header { key: name, value: value.as_deref() });
     }
-    let mut record = BaseRecord::<[u8], [u8]>::to(topic).headers(headers);
+    let supersedes = usize::from(message.supersedes);
+    let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, supersedes);
+    if !message.headers.is_empty() {
+        record = record.headers(headers);
+    }
     if let Some(key) = &message.key {
         record = record.key(key);
     }
@@ -439,13 +448,28 @@ fn message_bytes(limits: &BTreeMap<OutputTopic, TopicLimits>) -> (usize, usize) 
     (bytes().min().unwrap_or(default), bytes().max().unwrap_or(default))
 }
 
-/// The sequence of the commit that left this with its offsets.
-pub(super) fn sequence_of(metadata: &str) -> Option<u64> {
-    metadata.strip_prefix(SEQUENCE)?.parse().ok()
+/// What the metadata of committed offsets say.
+fn metadata(mark: CommitMark) -> String {
+    let shard = match mark.sharding {
+        Sharding::OneForAll => "all",
+        Sharding::PerPartition => "own",
+    };
+    format!("{MARK}shard={shard} sequence={}", mark.sequence)
+}
+
+/// The mark of the commit that left this with its offsets.
+pub(super) fn mark_of(metadata: &str) -> Option<CommitMark> {
+    let (shard, sequence) = metadata.strip_prefix(MARK)?.split_once(' ')?;
+    let sharding = match shard {
+        "shard=all" => Sharding::OneForAll,
+        "shard=own" => Sharding::PerPartition,
+        _ => return None,
+    };
+    Some(CommitMark { sequence: sequence.strip_prefix("sequence=")?.parse().ok()?, sharding })
 }
 
 /// What the metadata of committed offsets begin with.
-const SEQUENCE: &str = "tidegate/1 sequence=";
+const MARK: &str = "tidegate/1 ";
 
 const ABORT_SLICE: Duration = Duration::from_millis(50);
 

@@ -1,0 +1,213 @@
+//! The changelog topics read back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message as _;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::changelog_topic;
+use super::client::{Clients, REQUEST_TIMEOUT};
+use super::report::Reported;
+use crate::event_time::PartitionId;
+use crate::pipeline::{Changelog, ChangelogEvent, SourceError};
+
+/// Reads changelog partitions from their beginnings to their ends; connected only while there is something to read.
+pub struct KafkaChangelog {
+    clients: Arc<Clients>,
+    /// By the number of their input topic.
+    topics: BTreeMap<u16, String>,
+    /// How many partitions each is known to have at least.
+    known: BTreeMap<u16, i32>,
+    reader: Option<BaseConsumer<Reported>>,
+    open: BTreeMap<PartitionId, OpenPartition>,
+}
+
+/// A partition that is being read.
+#[derive(Clone, Copy, Debug)]
+struct OpenPartition {
+    beginning: i64,
+    /// The end offset when it was opened.
+    end: i64,
+    position: i64,
+    /// The owner knows that the end was reached.
+    told: bool,
+}
+
+impl std::fmt::Debug for KafkaChangelog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KafkaChangelog")
+            .field("topics", &self.topics)
+            .field("open", &self.open)
+            .finish_non_exhaustive()
+    }
+}
+
+impl KafkaChangelog {
+    pub(super) fn new(clients: Arc<Clients>, topics: BTreeMap<u16, String>) -> Self {
+        Self { clients, topics, known: BTreeMap::new(), reader: None, open: BTreeMap::new() }
+    }
+
+    fn name(&self, at: PartitionId) -> &str {
+        self.topics.get(&at.topic).map_or("", String::as_str)
+    }
+
+    fn at(&self, topic: &str, partition: i32) -> Option<PartitionId> {
+        let number = self.topics.iter().find(|(_, name)| *name == topic)?.0;
+        Some(PartitionId { topic: *number, partition })
+    }
+
+    /// Where the partitions begin and end. A `read_uncommitted` client is told the end offset, where others are told
+    /// the last stable one.
+    fn bounds(
+        &self,
+        partitions: &BTreeSet<PartitionId>,
+    ) -> Result<BTreeMap<PartitionId, OpenPartition>, SourceError> {
+        let looker = self.clients.reader(false).map_err(|error| retry(&error))?;
+        let mut open = BTreeMap::new();
+        for at in partitions {
+            let (beginning, end) = looker
+                .fetch_watermarks(self.name(*at), at.partition, REQUEST_TIMEOUT)
+                .map_err(|error| retry(&error))?;
+            open.insert(*at, OpenPartition { beginning, end, position: beginning, told: false });
+        }
+        Ok(open)
+    }
+
+    /// The next partition that has come to its end and of which the owner does not know it yet.
+    fn next_end(&mut self) -> Option<PartitionId> {
+        let (at, partition) = self
+            .open
+            .iter_mut()
+            .find(|(_, partition)| !partition.told && partition.position >= partition.end)?;
+        partition.told = true;
+        Some(*at)
+    }
+
+    /// Transaction markers have no message, but the client's position passes them.
+    fn look_at_positions(&mut self) {
+        let Some(Ok(positions)) = self.reader.as_ref().map(Consumer::position) else { return };
+        for element in positions.elements() {
+            if let (Some(at), Offset::Offset(offset)) =
+                (self.at(element.topic(), element.partition()), element.offset())
+                && let Some(partition) = self.open.get_mut(&at)
+            {
+                partition.position = partition.position.max(offset);
+            }
+        }
+    }
+}
+
+impl Changelog for KafkaChangelog {
+    fn ensure(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
+        for (number, name) in &self.topics {
+            let of_topic = partitions.iter().filter(|at| at.topic == *number);
+            let Some(wanted) = of_topic.map(|at| at.partition + 1).max() else { continue };
+            let known = self.known.entry(*number).or_default();
+            if *known < wanted {
+                *known = changelog_topic::grow(&self.clients, name, wanted)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
+        self.close();
+        let open = self.bounds(partitions)?;
+        let mut list = TopicPartitionList::new();
+        for (at, partition) in &open {
+            if partition.end > partition.beginning {
+                list.add_partition_offset(
+                    self.name(*at),
+                    at.partition,
+                    Offset::Offset(partition.beginning),
+                )
+                .map_err(|error| fatal(&error))?;
+            }
+        }
+        if list.count() > 0 {
+            let reader = self.clients.reader(true).map_err(|error| retry(&error))?;
+            // A partition whose leader is not known when it is assigned is looked at again after half a second only.
+            let topics: BTreeSet<&str> = open.keys().map(|at| self.name(*at)).collect();
+            for topic in topics {
+                reader
+                    .fetch_metadata(Some(topic), REQUEST_TIMEOUT)
+                    .map_err(|error| retry(&error))?;
+            }
+            reader.assign(&list).map_err(|error| fatal(&error))?;
+            self.reader = Some(reader);
+        }
+        self.open = open;
+        Ok(())
+    }
+
+    fn poll(
+        &mut self,
+        timeout: Duration,
+        take: &mut dyn FnMut(ChangelogEvent<'_>),
+    ) -> Result<bool, SourceError> {
+        if let Some(at) = self.next_end() {
+            take(ChangelogEvent::End(at));
+            return Ok(true);
+        }
+        let Some(reader) = &self.reader else { return Ok(false) };
+        match reader.poll(timeout) {
+            None => {
+                self.look_at_positions();
+                let end = self.next_end();
+                if let Some(at) = end {
+                    take(ChangelogEvent::End(at));
+                }
+                Ok(end.is_some())
+            }
+            Some(Ok(message)) => {
+                let (topic, number, offset) =
+                    (message.topic(), message.partition(), message.offset());
+                let Some(partition) = self.at(topic, number) else { return Ok(true) };
+                take(ChangelogEvent::Message {
+                    partition,
+                    offset,
+                    key: message.key(),
+                    value: message.payload().unwrap_or_default(),
+                });
+                drop(message);
+                if let Some(open) = self.open.get_mut(&partition) {
+                    open.position = open.position.max(offset + 1);
+                }
+                Ok(true)
+            }
+            Some(Err(error)) => Err(retry(&error)),
+        }
+    }
+
+    fn progress(&self) -> BTreeMap<PartitionId, (u64, u64)> {
+        let of = |partition: &OpenPartition| {
+            let all = partition.end.abs_diff(partition.beginning);
+            (partition.position.abs_diff(partition.beginning).min(all), all)
+        };
+        self.open.iter().map(|(at, partition)| (*at, of(partition))).collect()
+    }
+
+    fn close(&mut self) {
+        self.reader = None;
+        self.open.clear();
+    }
+}
+
+fn retry(error: &KafkaError) -> SourceError {
+    if error.rdkafka_error_code()
+        == Some(rdkafka::types::RDKafkaErrorCode::TopicAuthorizationFailed)
+    {
+        return SourceError::Fatal(format!(
+            "no right to read the changelog (operation Read on the topic): {error}"
+        ));
+    }
+    SourceError::Retry(format!("reading the changelog: {error}"))
+}
+
+fn fatal(error: &KafkaError) -> SourceError {
+    SourceError::Fatal(error.to_string())
+}

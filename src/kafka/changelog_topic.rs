@@ -1,0 +1,179 @@
+//! The changelog's topics: made with the settings that keep state, checked where they are there already.
+
+use rdkafka::admin::{NewPartitions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::admin::{ConnectError, block_on, changelog_topics, options};
+use super::client::{Clients, REQUEST_TIMEOUT};
+use super::rebalance::ConsumerEvents;
+use crate::config::Config;
+use crate::pipeline::{SourceError, Time};
+
+/// Makes what is missing, and refuses settings under which state would be lost. `Ok(None)`: asked to stop meanwhile.
+pub(super) fn prepare(
+    config: &Config,
+    clients: &Clients,
+    consumer: &BaseConsumer<ConsumerEvents>,
+    time: &impl Time,
+) -> Result<Option<()>, ConnectError> {
+    for (number, name) in changelog_topics(config) {
+        let input =
+            config.sources.get(usize::from(number)).map_or("", |source| source.topic.as_str());
+        loop {
+            if time.stopping() {
+                return Ok(None);
+            }
+            let metadata = consumer.fetch_metadata(None, REQUEST_TIMEOUT).ok();
+            let Some(metadata) = metadata else {
+                time.wait(RETRY_AFTER);
+                continue;
+            };
+            let find = |name: &str| metadata.topics().iter().find(|topic| topic.name() == name);
+            if find(&name).is_some() {
+                break;
+            }
+            let Some(input) = find(input) else { break };
+            let partitions =
+                if config.key.needs_all_partitions() { 1 } else { input.partitions().len() };
+            let replicas =
+                input.partitions().first().map_or(1, |partition| partition.replicas().len());
+            create(clients, &name, input.name(), partitions, replicas)?;
+            time.wait(RETRY_AFTER);
+        }
+        check(clients, &name)?;
+    }
+    Ok(Some(()))
+}
+
+fn create(
+    clients: &Clients,
+    name: &str,
+    input: &str,
+    partitions: usize,
+    replicas: usize,
+) -> Result<(), ConnectError> {
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let in_sync = settings(clients, input)?
+        .into_iter()
+        .find(|(name, _)| name == "min.insync.replicas")
+        .map(|(_, value)| value);
+    let replication = TopicReplication::Fixed(number(replicas));
+    let mut topic = NewTopic::new(name, number(partitions), replication);
+    for (setting, value) in SETTINGS {
+        topic = topic.set(setting, value);
+    }
+    if let Some(in_sync) = &in_sync {
+        topic = topic.set("min.insync.replicas", in_sync);
+    }
+    let admin = clients.admin()?;
+    let results = block_on(admin.create_topics(&[topic], &options()))?
+        .map_err(|error| ConnectError::client(&error))?;
+    for result in results {
+        match result {
+            Ok(topic) => tracing::info!(topic, partitions, replicas, "changelog topic created"),
+            Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+            Err((topic, code)) => {
+                return Err(ConnectError::NotCreated { topic, cause: code.to_string() });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn settings(clients: &Clients, topic: &str) -> Result<Vec<(String, String)>, ConnectError> {
+    let admin = clients.admin()?;
+    let asked = [ResourceSpecifier::Topic(topic)];
+    let answers = block_on(admin.describe_configs(&asked, &options()))?.unwrap_or_default();
+    let resources = answers.into_iter().filter_map(Result::ok);
+    Ok(resources
+        .flat_map(|resource| resource.entries)
+        .filter_map(|entry| Some((entry.name, entry.value?)))
+        .collect())
+}
+
+/// Deletion by age or size would take away state that is still needed, and without "delete" nothing could be deleted
+/// that is not.
+fn check(clients: &Clients, name: &str) -> Result<(), ConnectError> {
+    let settings = settings(clients, name)?;
+    if settings.is_empty() {
+        tracing::warn!(
+            topic = name,
+            "the changelog's settings cannot be read, so they are not checked"
+        );
+    }
+    for (setting, found) in settings {
+        let setting = match setting.as_str() {
+            "retention.ms" if found != "-1" => "retention.ms",
+            "retention.bytes" if found != "-1" => "retention.bytes",
+            "cleanup.policy" if !found.contains("compact") || !found.contains("delete") => {
+                tracing::warn!(
+                    topic = name,
+                    found,
+                    "the changelog is best kept with cleanup.policy=compact,delete; like this it grows"
+                );
+                continue;
+            }
+            _ => continue,
+        };
+        let remedy = "state that is needed would be deleted; set it to -1";
+        return Err(ConnectError::ChangelogSetting {
+            topic: name.to_owned(),
+            setting,
+            found,
+            remedy,
+        });
+    }
+    Ok(())
+}
+
+/// Gives the topic at least this many partitions. How many it has.
+pub(super) fn grow(clients: &Clients, name: &str, wanted: i32) -> Result<i32, SourceError> {
+    let retry = |cause: String| SourceError::Retry(cause);
+    let admin = clients.admin().map_err(|error| retry(error.to_string()))?;
+    let metadata = admin
+        .inner()
+        .fetch_metadata(Some(name), REQUEST_TIMEOUT)
+        .map_err(|error| retry(error.to_string()))?;
+    let count = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
+    let known = i32::try_from(count).unwrap_or(i32::MAX);
+    if known >= wanted {
+        return Ok(known);
+    }
+    if known == 0 {
+        return Err(SourceError::Fatal(format!(
+            "the changelog topic `{name}` has been deleted; `tidegate reset` begins anew"
+        )));
+    }
+    let more = [NewPartitions::new(name, usize::try_from(wanted).unwrap_or_default())];
+    let results = block_on(admin.create_partitions(&more, &options()))
+        .map_err(|error| retry(error.to_string()))?
+        .map_err(|error| retry(error.to_string()))?;
+    for result in results {
+        match result {
+            Ok(_) => {
+                tracing::info!(topic = name, partitions = wanted, "changelog partitions added");
+            }
+            Err((_, code @ RDKafkaErrorCode::TopicAuthorizationFailed)) => {
+                return Err(SourceError::Fatal(format!(
+                    "no right to add partitions to the changelog topic `{name}` (operation Alter): {code}"
+                )));
+            }
+            // Another instance may have been faster.
+            Err((_, code)) => return Err(retry(code.to_string())),
+        }
+    }
+    Err(retry("partitions were added to the changelog".to_owned()))
+}
+
+const SETTINGS: [(&str, &str); 7] = [
+    ("cleanup.policy", "compact,delete"),
+    ("retention.ms", "-1"),
+    ("retention.bytes", "-1"),
+    ("segment.bytes", "16777216"),
+    ("min.cleanable.dirty.ratio", "0.1"),
+    ("delete.retention.ms", "3600000"),
+    ("message.timestamp.type", "CreateTime"),
+];
+
+const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(200);

@@ -1,0 +1,302 @@
+//! Begins anew: where the group reads on, and what the changelog holds.
+
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::OnError;
+use super::admin::{block_on, changelog_topics, options};
+use super::client::{Clients, REQUEST_TIMEOUT};
+use super::members::{Member, members};
+use super::report::Reported;
+use crate::clock::Clock;
+use crate::config::{Config, Start};
+use crate::event_time::EventTime;
+
+/// Where the group is to read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetTo {
+    /// At the oldest record, at the end, or at the first record whose Kafka timestamp is not before a time.
+    Start(Start),
+    /// Where it stands: only the state goes.
+    Current,
+}
+
+/// Why nothing, or not everything, was reset.
+#[derive(Debug, thiserror::Error)]
+pub enum ResetError {
+    /// The client's own settings.
+    #[error("the Kafka client cannot be made: {0}; see [kafka.properties] in the configuration")]
+    Client(String),
+    /// Instances are at work.
+    #[error("group `{group}` has members ({}); stop them first", .members.join(", "))]
+    GroupInUse {
+        /// The group.
+        group: String,
+        /// Who.
+        members: Vec<String>,
+    },
+    /// An input topic is not there.
+    #[error("topic `{0}` does not exist")]
+    NoTopic(String),
+    /// A transaction that may still change the offsets.
+    #[error(
+        "the group's offsets cannot be read: {0}; if an instance was killed, its transaction ends when it is started \
+         again or after delivery.transaction_timeout"
+    )]
+    Unsettled(String),
+    /// A request failed.
+    #[error("{what}: {cause}")]
+    Request {
+        /// What was asked for.
+        what: String,
+        /// The answer.
+        cause: String,
+    },
+}
+
+/// What a reset does to one partition of an input topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedOffset {
+    /// The topic.
+    pub topic: String,
+    /// Its partition.
+    pub partition: i32,
+    /// Where the group reads on now.
+    pub committed: Option<i64>,
+    /// Where it is to read on; `None` where it stands nowhere.
+    pub to: Option<i64>,
+}
+
+/// What a reset does to one partition of a changelog topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedDeletion {
+    /// The topic.
+    pub topic: String,
+    /// Its partition.
+    pub partition: i32,
+    /// The oldest offset.
+    pub beginning: i64,
+    /// The end offset: everything before it goes.
+    pub end: i64,
+}
+
+/// What a reset does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResetPlan {
+    /// Input partitions.
+    pub offsets: Vec<PlannedOffset>,
+    /// Changelog partitions that hold something.
+    pub deletions: Vec<PlannedDeletion>,
+}
+
+/// Makes and carries out the plan for one job.
+pub struct Reset {
+    clients: Clients,
+    consumer: BaseConsumer<Reported>,
+    group: String,
+    inputs: Vec<String>,
+    changelogs: Vec<String>,
+}
+
+impl std::fmt::Debug for Reset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reset").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl Reset {
+    /// For the job of a configuration.
+    ///
+    /// # Errors
+    /// See [`ResetError`].
+    pub fn new(config: &Config, clock: Clock, on_error: OnError) -> Result<Self, ResetError> {
+        let clients = Clients::new(config, 0, clock, on_error);
+        let consumer = clients
+            .outside(&config.kafka.group_id)
+            .map_err(|error| ResetError::Client(error.to_string()))?;
+        Ok(Self {
+            clients,
+            consumer,
+            group: config.kafka.group_id.clone(),
+            inputs: config.sources.iter().map(|source| source.topic.clone()).collect(),
+            changelogs: changelog_topics(config).into_values().collect(),
+        })
+    }
+
+    /// What there is to do.
+    ///
+    /// # Errors
+    /// See [`ResetError`]; a group that is at work is found here.
+    pub fn plan(&self, to: ResetTo) -> Result<ResetPlan, ResetError> {
+        self.check_group()?;
+        let mut plan = ResetPlan::default();
+        for topic in &self.inputs {
+            let partitions = self.partitions(topic)?;
+            if partitions.is_empty() {
+                return Err(ResetError::NoTopic(topic.clone()));
+            }
+            let committed = self.committed(topic, &partitions)?;
+            for (partition, committed) in partitions.into_iter().zip(committed) {
+                let to = match to {
+                    ResetTo::Current => committed,
+                    ResetTo::Start(start) => Some(self.offset_of(topic, partition, start)?),
+                };
+                plan.offsets.push(PlannedOffset { topic: topic.clone(), partition, committed, to });
+            }
+        }
+        // Open transactions included.
+        let looker =
+            self.clients.reader(false).map_err(|error| ResetError::Client(error.to_string()))?;
+        for topic in &self.changelogs {
+            for partition in self.partitions(topic)? {
+                let (beginning, end) =
+                    looker.fetch_watermarks(topic, partition, REQUEST_TIMEOUT).map_err(
+                        |error| request(format!("the ends of {topic}/{partition}"), &error),
+                    )?;
+                if end > beginning {
+                    plan.deletions.push(PlannedDeletion {
+                        topic: topic.clone(),
+                        partition,
+                        beginning,
+                        end,
+                    });
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Does it: first the changelog, then the offsets. Where only the first was done the service will not start, and
+    /// says so.
+    ///
+    /// # Errors
+    /// See [`ResetError`].
+    pub fn carry_out(&self, plan: &ResetPlan) -> Result<(), ResetError> {
+        let mut deletions = TopicPartitionList::new();
+        for deletion in &plan.deletions {
+            add(&mut deletions, &deletion.topic, deletion.partition, deletion.end)?;
+        }
+        if deletions.count() > 0 {
+            let what =
+                || "deleting the changelog's records (operation Delete on the topic)".to_owned();
+            let admin =
+                self.clients.admin().map_err(|error| ResetError::Client(error.to_string()))?;
+            let done = block_on(admin.delete_records(&deletions, &options()))
+                .map_err(|error| ResetError::Client(error.to_string()))?
+                .map_err(|error| request(what(), &error))?;
+            for element in done.elements() {
+                element.error().map_err(|error| request(what(), &error))?;
+            }
+        }
+        let mut offsets = TopicPartitionList::new();
+        for planned in &plan.offsets {
+            if let Some(to) = planned.to {
+                add(&mut offsets, &planned.topic, planned.partition, to)?;
+            }
+        }
+        if offsets.count() == 0 {
+            return Ok(());
+        }
+        self.consumer.commit(&offsets, CommitMode::Sync).map_err(|error| {
+            match error.rdkafka_error_code() {
+                Some(RDKafkaErrorCode::UnknownMemberId | RDKafkaErrorCode::RebalanceInProgress) => {
+                    ResetError::GroupInUse {
+                        group: self.group.clone(),
+                        members: vec![error.to_string()],
+                    }
+                }
+                _ => request(
+                    "committing the offsets (operation Read on the group)".to_owned(),
+                    &error,
+                ),
+            }
+        })
+    }
+
+    fn check_group(&self) -> Result<(), ResetError> {
+        let found = members(self.consumer.client(), &self.group, REQUEST_TIMEOUT);
+        let members = found.map_err(|code| {
+            request(format!("describing group `{}`", self.group), &KafkaError::GroupListFetch(code))
+        })?;
+        if members.is_empty() {
+            return Ok(());
+        }
+        let members = members.iter().map(Member::to_string).collect();
+        Err(ResetError::GroupInUse { group: self.group.clone(), members })
+    }
+
+    fn partitions(&self, topic: &str) -> Result<Vec<i32>, ResetError> {
+        // All topics are asked for, since asking for one may create it.
+        let metadata = self
+            .consumer
+            .fetch_metadata(None, REQUEST_TIMEOUT)
+            .map_err(|error| request("asking for the topics".to_owned(), &error))?;
+        let found = metadata.topics().iter().filter(|found| found.name() == topic);
+        let mut partitions: Vec<_> = found
+            .flat_map(rdkafka::metadata::MetadataTopic::partitions)
+            .map(rdkafka::metadata::MetadataPartition::id)
+            .collect();
+        partitions.sort_unstable();
+        Ok(partitions)
+    }
+
+    fn committed(&self, topic: &str, partitions: &[i32]) -> Result<Vec<Option<i64>>, ResetError> {
+        let mut list = TopicPartitionList::new();
+        for partition in partitions {
+            list.add_partition(topic, *partition);
+        }
+        let answer = self
+            .consumer
+            .committed_offsets(list, COMMITTED_TIMEOUT)
+            .map_err(|error| ResetError::Unsettled(error.to_string()))?;
+        let offset = |partition: &i32| {
+            let element = answer.find_partition(topic, *partition)?;
+            if let Offset::Offset(offset) = element.offset() { Some(offset) } else { None }
+        };
+        Ok(partitions.iter().map(offset).collect())
+    }
+
+    fn offset_of(&self, topic: &str, partition: i32, start: Start) -> Result<i64, ResetError> {
+        let what = || format!("the offsets of {topic}/{partition}");
+        let (oldest, end) = self
+            .consumer
+            .fetch_watermarks(topic, partition, REQUEST_TIMEOUT)
+            .map_err(|error| request(what(), &error))?;
+        let EventTime(time) = match start {
+            Start::Earliest => return Ok(oldest),
+            Start::Latest => return Ok(end),
+            Start::At(time) => time,
+        };
+        let mut list = TopicPartitionList::new();
+        add(&mut list, topic, partition, time)?;
+        let answer = self
+            .consumer
+            .offsets_for_times(list, REQUEST_TIMEOUT)
+            .map_err(|error| request(what(), &error))?;
+        Ok(match answer.find_partition(topic, partition).map(|element| element.offset()) {
+            Some(Offset::Offset(offset)) => offset,
+            _ => end,
+        })
+    }
+}
+
+fn add(
+    list: &mut TopicPartitionList,
+    topic: &str,
+    partition: i32,
+    offset: i64,
+) -> Result<(), ResetError> {
+    list.add_partition_offset(topic, partition, Offset::Offset(offset))
+        .map_err(|error| request(format!("{topic}/{partition} at {offset}"), &error))
+}
+
+fn request(what: String, error: &KafkaError) -> ResetError {
+    ResetError::Request { what, cause: error.to_string() }
+}
+
+/// A transaction that was left open holds the answer back.
+const COMMITTED_TIMEOUT: Duration = Duration::from_secs(10);
