@@ -3,16 +3,24 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test fails the calls that it names")]
 
+#[path = "pipeline/chaos.rs"]
+mod chaos;
 #[path = "pipeline/commits.rs"]
 mod commits;
 #[path = "pipeline/ends.rs"]
 mod ends;
-#[path = "support/memory.rs"]
+#[path = "support/memory/mod.rs"]
 mod memory;
+#[path = "pipeline/naive.rs"]
+mod naive;
 #[path = "pipeline/oracle.rs"]
 mod oracle;
 #[path = "pipeline/plan.rs"]
 mod plan;
+#[path = "pipeline/processes.rs"]
+mod processes;
+#[path = "pipeline/random.rs"]
+mod random;
 #[path = "pipeline/rebalances.rs"]
 mod rebalances;
 #[path = "pipeline/records.rs"]

@@ -11,6 +11,9 @@ use crate::world::{World, marker, ms, record};
 /// The beginning of a window.
 const T: i64 = WALL - WALL % 10_000 - 1_000_000;
 
+/// A shard that is new is written at once, so that others know of it; nothing else is in that commit here.
+const FIRST: (u128, usize) = (50, 0);
+
 /// A slot that becomes a dead letter.
 fn broken(at: u64) -> crate::memory::Slot {
     record(at, T, "a\"")
@@ -21,7 +24,7 @@ fn an_on_time_pane_is_committed_at_once() {
     let world = World::new([vec![record(0, T, "a"), record(300, T + 11_000, "a")]]);
     world.run_until(ms(900)).unwrap();
     // Found at the tick at 400 ms; the interval is a second.
-    assert_eq!(world.commit_times(), [(401, 1)]);
+    assert_eq!(world.commit_times(), [FIRST, (401, 1)]);
     assert_eq!(world.committed_offset(0), Some(2));
 }
 
@@ -32,14 +35,14 @@ fn on_time_panes_are_committed_50_ms_apart_at_least() {
     let mut world = World::new([slots]);
     world.config.emit_interval = Duration::ZERO;
     world.run_until(ms(900)).unwrap();
-    assert_eq!(world.commit_times(), [(400, 1), (450, 2)]);
+    assert_eq!(world.commit_times(), [FIRST, (400, 1), (450, 2)]);
 }
 
 #[test]
 fn everything_else_is_committed_after_the_interval() {
     let world = World::new([vec![broken(300), broken(700), broken(1_500)]]);
     world.run_until(ms(3_500)).unwrap();
-    assert_eq!(world.commit_times(), [(1_000, 2), (2_000, 1)]);
+    assert_eq!(world.commit_times(), [FIRST, (1_050, 2), (2_050, 1)]);
 }
 
 #[test]
@@ -48,22 +51,22 @@ fn late_panes_wait_for_the_interval() {
     let mut world = World::new([slots]);
     world.config.allowed_lateness = Duration::from_secs(30);
     world.run_until(ms(5_000)).unwrap();
-    assert_eq!(world.commit_times(), [(401, 1), (1_401, 1)]);
+    assert_eq!(world.commit_times(), [FIRST, (401, 1), (1_401, 1)]);
     assert!(world.results()[1].ends_with(r#""pane":{"timing":"late","index":1}}"#));
 }
 
 #[test]
 fn without_anything_new_there_is_no_transaction() {
-    let world = World::new([vec![record(0, T, "a")], vec![]]);
+    let world = World::new([vec![record(100, T, "a")], vec![]]);
     world.run_until(Duration::from_mins(1)).unwrap();
-    assert_eq!(world.commit_times(), [(1_000, 0)], "the offsets alone, once");
+    assert_eq!(world.commit_times(), [FIRST, (1_050, 0)], "the state and the offset alone, once");
 }
 
 #[test]
 fn the_first_commit_after_an_assignment_is_made_although_nothing_moved() {
     let world = World::new([vec![], vec![]]);
     world.run_until(Duration::from_secs(10)).unwrap();
-    assert_eq!(world.commit_times(), [(1_000, 0)]);
+    assert_eq!(world.commit_times(), [FIRST]);
     assert_eq!(world.committed_offset(1), Some(0));
 }
 
@@ -78,7 +81,7 @@ fn the_offset_committed_passes_what_no_reader_sees() {
 fn a_marker_alone_moves_the_offset_too() {
     let world = World::new([vec![record(0, T, "a"), marker(2_500)]]);
     world.run_until(ms(5_000)).unwrap();
-    assert_eq!(world.commit_times(), [(1_000, 0), (3_000, 0)]);
+    assert_eq!(world.commit_times(), [FIRST, (1_050, 0), (3_050, 0)]);
     assert_eq!(world.committed_offset(0), Some(2));
 }
 
@@ -94,19 +97,19 @@ fn a_firing_of_more_than_50_000_panes_spans_several_transactions() {
     let world = large_firing(50_010);
     world.run_until(ms(3_000)).unwrap();
     let sizes: Vec<_> = world.commits().iter().map(|commit| commit.messages).collect();
-    assert_eq!(sizes, [50_000, 10]);
+    assert_eq!(sizes, [0, 50_000, 10]);
 }
 
 #[test]
 fn a_large_firing_goes_on_when_the_group_refuses_its_first_part() {
-    let mut refused = false;
+    let mut commits = 0;
     let world = large_firing(50_010).failing(move |call, _| {
-        let refuse = call == Call::Commit && !std::mem::replace(&mut refused, true);
-        refuse.then_some(Fault::NotAMember)
+        commits += u32::from(call == Call::Commit);
+        (call == Call::Commit && commits == 2).then_some(Fault::NotAMember)
     });
-    world.run_until(ms(3_000)).unwrap();
+    world.run_until(ms(5_000)).unwrap();
     let sizes: Vec<_> = world.commits().iter().map(|commit| commit.messages).collect();
-    assert_eq!(sizes, [50_010]);
+    assert_eq!(sizes, [0, 50_000, 10]);
 }
 
 #[test]
@@ -131,14 +134,13 @@ fn a_stop_while_a_commit_fails_ends_without_it() {
 }
 
 #[test]
-fn a_stop_makes_the_last_commit_although_one_transaction_is_aborted() {
-    let mut aborted = false;
-    let world = World::new([vec![broken(100)]]).failing(move |call, _| {
-        let abort = call == Call::Commit && !std::mem::replace(&mut aborted, true);
-        abort.then_some(Fault::Abort)
-    });
+fn what_a_stop_cannot_commit_is_undone_and_left_to_the_next_start() {
+    let world = World::new([vec![broken(100)]])
+        .failing(|call, now| (call == Call::Commit && now > ms(300)).then_some(Fault::Abort));
     world.run_until(ms(500)).unwrap();
-    assert_eq!(world.commit_times(), [(600, 1)], "the turn of the stop, and the last commit");
+    assert_eq!(world.commit_times(), [FIRST]);
+    assert_eq!(world.committed_offset(0), Some(0));
+    assert_eq!(world.topic(OutputTopic::DeadLetter), []);
 }
 
 #[test]
@@ -161,9 +163,9 @@ fn a_commit_whose_answer_was_lost_is_not_made_twice() {
         first.then_some(Fault::AbortAfterCommit)
     });
     world.run_until(ms(3_500)).unwrap();
-    assert_eq!(world.commit_times(), [(1_000, 1), (2_000, 1)]);
+    assert_eq!(world.commit_times(), [(50, 1), (1_550, 1)]);
     assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 2);
-    assert_eq!(world.broker.with(|state| state.tallies.len()), 2, "counted once each");
+    assert_eq!(world.service(|client| client.tallies.len()), 2, "counted once each");
 }
 
 #[test]
@@ -172,9 +174,31 @@ fn aborts_in_a_row_are_apart() {
         (call == Call::Commit && now < Duration::from_secs(10)).then_some(Fault::Abort)
     });
     world.run_until(Duration::from_secs(20)).unwrap();
-    let (aborts, commits) = world.broker.with(|state| (state.aborts, state.commits.len()));
+    let (aborts, commits) =
+        world.broker.with(|state| (state.clients[0].aborts, state.commits.len()));
     assert_eq!(commits, 1);
     assert!((2..=50).contains(&aborts), "{aborts} aborts in 9 s");
+}
+
+#[test]
+fn progress_is_in_the_commit_that_saves_the_clock() {
+    // After an abort the shards have clocks of their own, and these rise by records between two ticks.
+    let mut aborted = false;
+    let slots = vec![record(0, T, "a"), record(0, T + 11_000, "a"), record(10, T + 21_000, "a")];
+    let mut world = World::new([slots]).failing(move |call, _| {
+        let abort = call == Call::Commit && !std::mem::replace(&mut aborted, true);
+        abort.then_some(Fault::Abort)
+    });
+    world.config.emit_interval = Duration::ZERO;
+    world.config.results.progress = true;
+    world.config.key.partial = true;
+    world.run_until(ms(3_000)).unwrap();
+    let told = world
+        .topic(OutputTopic::Results)
+        .iter()
+        .filter(|message| crate::view::header(message, "tidegate.progress").is_some())
+        .count();
+    assert_eq!((told, world.commit_times()), (1, vec![(100, 3)]));
 }
 
 #[test]
@@ -185,7 +209,7 @@ fn phases_follow_what_the_loop_does() {
         _ => None,
     });
     world.run_until(ms(8_000)).unwrap();
-    let phases = world.broker.with(|state| state.phases.clone());
+    let phases = world.service(|client| client.phases.clone());
     let blocked = phases.iter().filter(|phase| matches!(phase, Phase::Blocked(_))).count();
     let rest: Vec<_> =
         phases.into_iter().filter(|phase| !matches!(phase, Phase::Blocked(_))).collect();

@@ -17,7 +17,7 @@ fn what_is_open_fires_at_the_end() {
     world.run_to_the_end().unwrap();
     assert_eq!(world.results().len(), 2);
     assert_eq!(world.committed_offset(0), Some(2));
-    let phases = world.broker.with(|state| state.phases.clone());
+    let phases = world.service(|client| client.phases.clone());
     assert_eq!(phases[phases.len() - 2..], [Phase::Draining, Phase::Stopped]);
 }
 
@@ -106,7 +106,7 @@ fn partitions_revoked_before_the_last_commit_are_an_error() {
         state.rebalances.push_back((ms(300), Polled::Revoking(vec![id(0)])));
     });
     let error = world.run_to_the_end().unwrap_err();
-    assert!(matches!(error, PipelineError::NotCommitted), "{error}");
+    assert!(matches!(error, PipelineError::NotAllPartitions { missing: 1, all: 1 }), "{error}");
     assert_eq!(world.topic(OutputTopic::Results), []);
 }
 

@@ -3,40 +3,90 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate::config::KeyFrom;
-use tidegate::event_time::Panes;
-use tidegate::insight::Phase;
-use tidegate::pipeline::RunUntil;
+use tidegate::event_time::{Panes, PartitionId};
+use tidegate::insight::Snapshot;
 
 use crate::memory::State;
+use crate::naive;
 use crate::plan::{Fate, Plan, Sent, WINDOW};
-use crate::view::{Group, PaneRow, PassedOn, View, header, short};
+use crate::view::{Contents, Group, PaneRow, PassedOn, View, header, short};
+
+/// How far the world has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stage<'a> {
+    /// Everything is read, and this is what those say who hold the rest.
+    Quiet(&'a [Snapshot]),
+    /// Everything is read and fired.
+    Drained,
+}
 
 /// Checks everything that can be told from the input and the committed view.
-pub(crate) fn check(plan: &Plan, state: &State) -> View {
-    let view = View::of(state);
-    assert!(state.closed);
-    assert_eq!(state.phases.last(), Some(&Phase::Stopped));
-    let committed: Vec<&Sent> = plan
-        .sent
-        .iter()
-        .filter(|sent| state.offsets.get(&sent.id).is_some_and(|next| sent.offset < *next))
-        .collect();
-    if !state.failed_at_the_end && plan.reads_all(state) {
-        for (id, held) in &plan.inputs {
-            let end = held.first + i64::try_from(held.slots.len()).unwrap();
-            assert_eq!(state.offsets.get(id), Some(&end), "{id:?} is committed up to its end");
+pub(crate) fn check(plan: &Plan, state: &State, at: Stage<'_>) -> View {
+    let view = View::of(state, matches!(at, Stage::Quiet(_)));
+    for (id, held) in &plan.inputs {
+        let end = held.first + i64::try_from(held.slots.len()).unwrap();
+        let committed = state.offsets.get(id).map(|committed| committed.offset);
+        assert_eq!(committed, Some(end), "{id:?} is committed up to its end");
+    }
+    check_dead_letters(plan, &view);
+    let late = check_late_records(plan, state, &view);
+    let groups = expected_groups(plan, &late);
+    check_panes(plan, &groups, &view);
+    match at {
+        Stage::Quiet(snapshots) => check_unfired(plan, &groups, &view, snapshots),
+        Stage::Drained => {
+            let fired = view.groups();
+            let left: Vec<_> = groups.keys().filter(|group| !fired.contains_key(group)).collect();
+            assert!(left.is_empty(), "left open at the end: {left:?}");
+            if plan.is_exact() {
+                naive::check(plan, &view, &late);
+            }
         }
     }
-    check_dead_letters(plan, &committed, &view);
-    let late = check_late_records(plan, &committed, &view);
-    let groups = expected_groups(plan, &committed, &late);
-    check_panes(plan, &groups, &view);
-    check_unfired(plan, state, &groups, &view);
-    check_progress(plan, state, &view);
-    if !state.answer_is_lost() {
-        check_tallies(state, &committed, &view);
-    }
+    check_progress(plan, &view);
     view
+}
+
+/// What a service has counted must be what is there, where no process has died with its counts.
+pub(crate) fn check_tallies(plan: &Plan, state: &State, view: &View) {
+    let mut dead: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut panes: BTreeMap<&str, u64> = BTreeMap::new();
+    let (mut records, mut tombstones, mut late, mut undeliverable) = (0, 0, 0, 0);
+    let mut refired = 0;
+    for tally in state.clients.iter().flat_map(|client| &client.tallies) {
+        for partition in tally.partitions.values() {
+            records += partition.records;
+            tombstones += partition.tombstones;
+            late += partition.late.iter().sum::<u64>();
+            refired += partition.refired;
+            assert_eq!(partition.ignored, 0);
+        }
+        for ((_, reason), count) in &tally.dead_letters {
+            *dead.entry(reason.name()).or_default() += count;
+        }
+        for (timing, count) in &tally.panes {
+            *panes.entry(timing).or_default() += count;
+        }
+        undeliverable += tally.panes_undeliverable;
+    }
+    assert_eq!(records, plan.sent.len() as u64, "records");
+    let gone = plan.sent.iter().filter(|sent| sent.fate == Fate::Tombstone).count();
+    assert_eq!(tombstones, gone as u64, "tombstones");
+    assert_eq!(late, view.late.len() as u64, "late records");
+    let late_panes = view.panes.iter().filter(|pane| pane.timing == "late").count();
+    assert_eq!(refired, late_panes as u64, "records that fired a pane again");
+    let too_large = view.panes.iter().filter(|pane| pane.place.is_none()).count() as u64;
+    assert_eq!(undeliverable, too_large, "undeliverable");
+    assert_eq!(dead.remove("result_too_large").unwrap_or(0), too_large, "dead results");
+    for letter in &view.dead {
+        let reason = header(&letter.message, "tidegate.reason").unwrap();
+        *dead.get_mut(reason.as_str()).unwrap() -= 1;
+    }
+    assert!(dead.values().all(|left| *left == 0), "dead letters counted and not there: {dead:?}");
+    for timing in ["on_time", "late"] {
+        let seen = view.panes.iter().filter(|pane| pane.timing == timing).count();
+        assert_eq!(panes.get(timing).copied().unwrap_or(0), seen as u64, "{timing} panes");
+    }
 }
 
 impl Plan {
@@ -44,27 +94,55 @@ impl Plan {
         &self.config.sources[usize::from(sent.id.topic)].topic
     }
 
-    fn find<'a>(&self, committed: &[&'a Sent], passed_on: &PassedOn) -> &'a Sent {
-        let found = committed.iter().find(|sent| {
+    fn find<'a>(&'a self, passed_on: &PassedOn) -> &'a Sent {
+        let found = self.sent.iter().find(|sent| {
             (self.topic(sent), sent.id.partition, sent.offset)
                 == (passed_on.topic.as_str(), passed_on.partition, passed_on.offset)
         });
-        found.unwrap_or_else(|| panic!("passed on, and not committed: {passed_on:?}"))
+        found.unwrap_or_else(|| panic!("passed on, and never sent: {passed_on:?}"))
     }
 
-    fn reads_all(&self, state: &State) -> bool {
-        self.until == RunUntil::End || matches!(state.stop, crate::memory::Stop::AfterAll(_))
+    /// The greatest watermark that a partition's own records before this offset can give it.
+    fn own_watermark(&self, id: PartitionId, before: i64) -> i64 {
+        let mut own = naive::OwnWatermark::new(self, id);
+        let mine = self.sent.iter().filter(|sent| sent.id == id && sent.offset < before);
+        for sent in mine.filter(|sent| matches!(sent.fate, Fate::Good { .. })) {
+            own.take(sent);
+            own.emit();
+        }
+        own.emitted
     }
 
-    fn lateness(&self) -> i64 {
-        i64::try_from(self.config.allowed_lateness.as_millis()).unwrap()
+    /// The least that all of a partition's records give it.
+    fn last_watermark(&self, id: PartitionId) -> i64 {
+        let mut own = naive::OwnWatermark::new(self, id);
+        let mine = self.sent.iter().filter(|sent| sent.id == id);
+        mine.filter(|sent| matches!(sent.fate, Fate::Good { .. })).for_each(|sent| own.take(sent));
+        own.emit();
+        own.emitted
+    }
+
+    fn group(&self, sent: &Sent) -> Option<Group> {
+        let Fate::Good { window_start, key, .. } = &sent.fate else { return None };
+        let per_partition = self.config.key.from == KeyFrom::Message || self.config.key.partial;
+        let shard = if per_partition { sent.id.partition.to_string() } else { "all".to_owned() };
+        Some(Group { shard, window_start: *window_start, key: short(key) })
     }
 }
 
-fn check_dead_letters(plan: &Plan, committed: &[&Sent], view: &View) {
+impl Sent {
+    pub(crate) fn contents(&self) -> Contents {
+        match &self.fate {
+            Fate::Good { value, .. } => Contents { n: 1, sum: u128::from(*value), max: *value },
+            Fate::Dead(_) | Fate::Tombstone => Contents::default(),
+        }
+    }
+}
+
+fn check_dead_letters(plan: &Plan, view: &View) {
     let mut seen = BTreeSet::new();
     for dead in &view.dead {
-        let sent = plan.find(committed, dead);
+        let sent = plan.find(dead);
         assert!(seen.insert((sent.id, sent.offset)), "twice a dead letter: {sent:?}");
         let reason = header(&dead.message, "tidegate.reason").unwrap();
         let expected = match &sent.fate {
@@ -73,16 +151,19 @@ fn check_dead_letters(plan: &Plan, committed: &[&Sent], view: &View) {
         };
         assert_eq!(reason, expected, "{sent:?}");
     }
-    let must = committed.iter().filter(|sent| matches!(sent.fate, Fate::Dead(_))).count();
+    let must = plan.sent.iter().filter(|sent| matches!(sent.fate, Fate::Dead(_))).count();
     assert_eq!(seen.len(), must, "dead letters");
 }
 
-/// The places of the late records.
-fn check_late_records(plan: &Plan, committed: &[&Sent], view: &View) -> BTreeSet<*const Sent> {
+/// Partition and offset of a record.
+pub(crate) type Origin = (PartitionId, i64);
+
+/// Where the late records come from.
+fn check_late_records(plan: &Plan, state: &State, view: &View) -> BTreeSet<Origin> {
     let mut seen = BTreeSet::new();
     for late in &view.late {
-        let sent = plan.find(committed, late);
-        assert!(seen.insert(std::ptr::from_ref(sent)), "twice late: {sent:?}");
+        let sent = plan.find(late);
+        assert!(seen.insert((sent.id, sent.offset)), "twice late: {sent:?}");
         let Fate::Good { window_start, .. } = sent.fate else { panic!("late: {sent:?}") };
         let number = |name| header(&late.message, name).unwrap().parse::<i64>().unwrap();
         let watermark = number("tidegate.watermark");
@@ -91,33 +172,32 @@ fn check_late_records(plan: &Plan, committed: &[&Sent], view: &View) -> BTreeSet
         assert!(window_start + WINDOW - 1 + plan.lateness() <= watermark, "not late: {late:?}");
         assert_eq!(number("tidegate.lateness.ms"), watermark - sent.timestamp);
         assert_eq!(header(&late.message, "tidegate.reason").as_deref(), Some("late"));
+        if plan.has_idleness() {
+            continue;
+        }
+        // Either its own partition had passed its window, or it was new to the group and came where others had.
+        let own = plan.own_watermark(sent.id, sent.offset);
+        if window_start + WINDOW - 1 + plan.lateness() > own {
+            let joined = state.joined.get(&sent.id);
+            let others = joined.into_iter().flatten();
+            let most = others.map(|(id, reached)| plan.own_watermark(*id, *reached)).max();
+            let cause = header(&late.message, "tidegate.cause").unwrap();
+            assert!(
+                Some(watermark) <= most && cause == "joined",
+                "late ({cause}) at {watermark}, and its own watermark was {own}, the greatest when it joined {most:?}: \
+                 {sent:?}"
+            );
+        }
     }
     seen
 }
 
-/// What a group's panes must amount to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Contents {
-    n: u64,
-    sum: u128,
-    max: u64,
-}
-
-fn expected_groups(
-    plan: &Plan,
-    committed: &[&Sent],
-    late: &BTreeSet<*const Sent>,
-) -> BTreeMap<Group, Contents> {
+fn expected_groups(plan: &Plan, late: &BTreeSet<Origin>) -> BTreeMap<Group, Contents> {
     let mut groups: BTreeMap<Group, Contents> = BTreeMap::new();
-    let per_partition = plan.config.key.from == KeyFrom::Message || plan.config.key.partial;
-    for sent in committed.iter().filter(|sent| !late.contains(&std::ptr::from_ref(**sent))) {
-        let Fate::Good { window_start, key, value } = &sent.fate else { continue };
-        let shard = if per_partition { sent.id.partition.to_string() } else { "all".to_owned() };
-        let group = Group { shard, window_start: *window_start, key: short(key) };
-        let contents = groups.entry(group).or_default();
-        contents.n += 1;
-        contents.sum += u128::from(*value);
-        contents.max = contents.max.max(*value);
+    for sent in plan.sent.iter().filter(|sent| !late.contains(&(sent.id, sent.offset))) {
+        if let Some(group) = plan.group(sent) {
+            groups.entry(group).or_default().add(sent.contents());
+        }
     }
     groups
 }
@@ -144,53 +224,67 @@ fn check_panes(plan: &Plan, groups: &BTreeMap<Group, Contents>, view: &View) {
 }
 
 fn contents(panes: &[&PaneRow]) -> Contents {
-    panes.iter().fold(Contents::default(), |all, pane| Contents {
-        n: all.n + pane.n,
-        sum: all.sum + pane.sum,
-        max: all.max.max(pane.max),
-    })
+    let mut all = Contents::default();
+    for pane in panes {
+        all.add(pane.contents);
+    }
+    all
 }
 
 /// A group without a pane is one whose window is still open.
-fn check_unfired(plan: &Plan, state: &State, groups: &BTreeMap<Group, Contents>, view: &View) {
+fn check_unfired(
+    plan: &Plan,
+    groups: &BTreeMap<Group, Contents>,
+    view: &View,
+    snapshots: &[Snapshot],
+) {
     let fired = view.groups();
-    let mut unfired = groups.keys().filter(|group| !fired.contains_key(group));
-    if plan.until == RunUntil::End {
-        assert_eq!(unfired.next(), None, "left open at the end");
+    let unfired: Vec<_> = groups.keys().filter(|group| !fired.contains_key(group)).collect();
+    let held: usize = snapshots.iter().map(|snapshot| snapshot.panes_open).sum();
+    if plan.lateness() == 0 {
+        assert_eq!(held, unfired.len(), "entries held");
+    } else {
+        assert!((unfired.len()..=groups.len()).contains(&held), "entries held: {held}");
+    }
+    if plan.has_idleness() {
         return;
     }
-    if state.failed_at_the_end {
-        return;
+    // What each has to have come to that reads these partitions to their ends.
+    for snapshot in snapshots {
+        let own = snapshot.partitions.iter().map(|partition| plan.last_watermark(partition.id));
+        let Some(least) = own.min() else { continue };
+        let shown = snapshot.watermark.map_or(i64::MIN, |watermark| watermark.0);
+        assert!(
+            shown >= least,
+            "the watermark is {shown}, and {least} is the least of the partitions'"
+        );
+        for group in &unfired {
+            let here = snapshot.partitions.iter().any(|partition| {
+                group.shard == "all" || group.shard == partition.id.partition.to_string()
+            });
+            assert!(
+                !here || group.window_start + WINDOW - 1 > least,
+                "{group:?} is due at {least}"
+            );
+        }
     }
-    let snapshot = state.watch.snapshot();
-    let clock = snapshot.watermark.map_or(i64::MIN, |watermark| watermark.0);
-    for group in unfired {
-        assert!(group.window_start + WINDOW - 1 > clock, "{group:?} is due at {clock}");
-    }
-    let held = groups
-        .keys()
-        .filter(|group| group.window_start + WINDOW - 1 + plan.lateness() > clock)
-        .count();
-    assert_eq!(snapshot.panes_open, held, "entries held at {clock}");
 }
 
-fn check_progress(plan: &Plan, state: &State, view: &View) {
+fn check_progress(plan: &Plan, view: &View) {
     assert!(plan.config.results.progress || view.progress.is_empty());
     let mut told: BTreeMap<(&str, &str), BTreeMap<i64, BTreeSet<i32>>> = BTreeMap::new();
     for row in &view.progress {
+        let (partition, offset) = row.place;
         let of_shard = told.entry((&row.topic, &row.shard)).or_default();
         let of_end = of_shard.entry(row.complete_until).or_default();
-        assert!(of_end.insert(row.partition), "told twice: {row:?}");
+        assert!(of_end.insert(partition), "told twice: {row:?}");
         let later = view.panes.iter().filter(|pane| {
             pane.group.shard == row.shard
                 && pane.timing == "on_time"
                 && pane.group.window_start + WINDOW <= row.complete_until
-                && pane.place.is_some_and(|place| place > row.place)
+                && pane.place.is_some_and(|(of, place)| of == partition && place > offset)
         });
         assert_eq!(later.count(), 0, "panes after {row:?}");
-    }
-    if state.failed_at_the_end {
-        return;
     }
     for (shard, ends) in &told {
         for (end, partitions) in ends {
@@ -210,43 +304,9 @@ fn check_progress(plan: &Plan, state: &State, view: &View) {
     }
 }
 
-fn check_tallies(state: &State, committed: &[&Sent], view: &View) {
-    let mut dead: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut panes: BTreeMap<&str, u64> = BTreeMap::new();
-    let (mut records, mut tombstones, mut late, mut undeliverable) = (0, 0, 0, 0);
-    let mut refired = 0;
-    for tally in &state.tallies {
-        for partition in tally.partitions.values() {
-            records += partition.records;
-            tombstones += partition.tombstones;
-            late += partition.late.iter().sum::<u64>();
-            refired += partition.refired;
-            assert_eq!(partition.ignored, 0);
-        }
-        for ((_, reason), count) in &tally.dead_letters {
-            *dead.entry(reason.name()).or_default() += count;
-        }
-        for (timing, count) in &tally.panes {
-            *panes.entry(timing).or_default() += count;
-        }
-        undeliverable += tally.panes_undeliverable;
-    }
-    assert_eq!(records, committed.len() as u64, "records");
-    let gone = committed.iter().filter(|sent| sent.fate == Fate::Tombstone).count();
-    assert_eq!(tombstones, gone as u64, "tombstones");
-    assert_eq!(late, view.late.len() as u64, "late records");
-    let late_panes = view.panes.iter().filter(|pane| pane.timing == "late").count();
-    assert_eq!(refired, late_panes as u64, "records that fired a pane again");
-    let too_large = view.panes.iter().filter(|pane| pane.place.is_none()).count() as u64;
-    assert_eq!(undeliverable, too_large, "undeliverable");
-    assert_eq!(dead.remove("result_too_large").unwrap_or(0), too_large, "dead results");
-    for letter in &view.dead {
-        let reason = header(&letter.message, "tidegate.reason").unwrap();
-        *dead.get_mut(reason.as_str()).unwrap() -= 1;
-    }
-    assert!(dead.values().all(|left| *left == 0), "dead letters counted and not there: {dead:?}");
-    for timing in ["on_time", "late"] {
-        let seen = view.panes.iter().filter(|pane| pane.timing == timing).count();
-        assert_eq!(panes.get(timing).copied().unwrap_or(0), seen as u64, "{timing} panes");
+impl Plan {
+    /// Of one partition, in the order of the log.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (&Sent, Option<Group>)> {
+        self.sent.iter().map(|sent| (sent, self.group(sent)))
     }
 }

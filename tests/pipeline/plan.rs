@@ -4,38 +4,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::config::{Config, KeyFrom};
-use tidegate::event_time::{AllIdle, Panes, PartitionId, WatermarkStrategy};
-use tidegate::pipeline::{OutputTopic, Polled, RunUntil};
+use tidegate::config::{Config, KeyFrom, Source};
+use tidegate::event_time::{AdaptiveSettings, AllIdle, Panes, PartitionId, WatermarkStrategy};
+use tidegate::pipeline::OutputTopic;
 
-use crate::memory::{Broker, Call, Fault, Input, Partition, Slot, Stop, WALL};
+use crate::memory::{
+    Broker, Call, Fault, Faults, Group, Input, Mood, Partition, Plant, Slot, WALL,
+};
+use crate::random::Random;
 use crate::settings;
-
-/// Numbers out of a seed (splitmix64).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ (bits >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::try_from(self.below(of.len() as u64)).unwrap()]
-    }
-}
 
 /// What must become of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,12 +42,14 @@ pub(crate) struct Sent {
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) config: Config,
-    pub(crate) until: RunUntil,
+    pub(crate) instances: usize,
     pub(crate) sent: Vec<Sent>,
     pub(crate) inputs: BTreeMap<PartitionId, Partition>,
-    /// Whether what comes out depends on nothing but the order of the records.
-    pub(crate) timeless: bool,
     pub(crate) result_partitions: i32,
+    /// When the last record arrives.
+    pub(crate) last_arrival: Duration,
+    /// Whether anything fails at all.
+    pub(crate) has_faults: bool,
 }
 
 pub(crate) const WINDOW: i64 = 10_000;
@@ -80,67 +59,94 @@ const BEGIN: i64 = WALL - 86_400_000;
 impl Plan {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random(seed);
+        let random = &mut random;
         let mut config = settings::config();
-        let timeless = random.chance(30);
         config.emit_interval =
-            if timeless || random.chance(30) { Duration::ZERO } else { Duration::from_millis(200) };
+            if random.chance(40) { Duration::ZERO } else { Duration::from_millis(200) };
         config.allowed_lateness = Duration::from_secs(random.pick(&[0, 0, 5, 20]));
-        config.panes = random.pick(&[Panes::Accumulating, Panes::Discarding]);
+        config.panes = random.pick(&[Panes::Accumulating, Panes::Accumulating, Panes::Discarding]);
         config.all_idle = random.pick(&[AllIdle::Hold, AllIdle::Flush, AllIdle::WallClock]);
         config.results.progress = random.chance(40);
         config.delivery.commit_interval = Duration::from_millis(random.pick(&[100, 1_000, 7_000]));
-        let bound = Duration::from_secs(random.pick(&[0, 1, 3, 8]));
+        let strategy = strategy(random);
+        let idle = random.chance(20);
         for source in &mut config.sources {
-            source.strategy =
-                WatermarkStrategy::BoundedOutOfOrderness { max_out_of_orderness: bound };
-            if !timeless && random.chance(50) {
-                source.idle_timeout = Some(Duration::from_secs(2));
-            }
+            source.strategy = strategy.clone();
+            source.idle_timeout = idle.then_some(Duration::from_secs(2));
         }
-        match random.below(3) {
-            0 => config.key.from = KeyFrom::Message,
-            1 => config.key.partial = true,
+        match random.below(5) {
+            0 | 1 => config.key.from = KeyFrom::Message,
+            2 => config.key.partial = true,
             _ => {}
         }
-        if config.key.from != KeyFrom::Message && !config.key.partial && random.chance(30) {
+        let one_for_all = config.key.needs_all_partitions();
+        if one_for_all && random.chance(30) {
             let other = config.sources[0].clone();
-            config.sources.push(tidegate::config::Source { topic: "other".to_owned(), ..other });
+            config.sources.push(Source { topic: "other".to_owned(), ..other });
         }
-        let until = if random.chance(40) { RunUntil::End } else { RunUntil::Stopped };
+        let most = if one_for_all { 2 } else { 3 };
         let mut plan = Self {
             seed,
             config,
-            until,
+            instances: 1 + random.place(most),
             sent: Vec::new(),
             inputs: BTreeMap::new(),
-            timeless,
             result_partitions: 1 + i32::try_from(random.below(3)).unwrap(),
+            last_arrival: Duration::ZERO,
+            has_faults: random.chance(85),
         };
-        plan.write_inputs(&mut random);
+        plan.write_inputs(random);
         plan
     }
 
+    /// Whether lateness depends on nothing but the partition's own records.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.inputs.len() == 1 && self.config.emit_interval.is_zero() && !self.has_idleness()
+    }
+
+    pub(crate) fn has_idleness(&self) -> bool {
+        self.config.sources.iter().any(|source| source.idle_timeout.is_some())
+    }
+
+    pub(crate) fn lateness(&self) -> i64 {
+        i64::try_from(self.config.allowed_lateness.as_millis()).unwrap()
+    }
+
+    /// The configuration of one instance.
+    pub(crate) fn config_of(&self, name: &str) -> Config {
+        let mut config = self.config.clone();
+        name.clone_into(&mut config.kafka.instance_id);
+        config
+    }
+
     fn write_inputs(&mut self, random: &mut Random) {
-        let topics = u16::try_from(self.config.sources.len()).unwrap();
-        for topic in 0..topics {
+        for topic in 0..u16::try_from(self.config.sources.len()).unwrap() {
             for partition in 0..=i32::try_from(random.below(4)).unwrap() {
                 let first = i64::try_from(random.below(3) * 10).unwrap();
                 let held = Partition { first, ..Partition::default() };
                 self.inputs.insert(PartitionId { topic, partition }, held);
             }
         }
-        let ids: Vec<_> = self.inputs.keys().copied().collect();
-        let at_once = self.timeless || self.until == RunUntil::End;
+        let at_once = random.chance(25);
+        if !at_once && random.chance(30) {
+            // The topic grows.
+            let of_first = self.inputs.keys().filter(|id| id.topic == 0).count();
+            let id = PartitionId { topic: 0, partition: i32::try_from(of_first).unwrap() };
+            let made = Duration::from_millis(random.below(15_000));
+            self.inputs.insert(id, Partition { made, ..Partition::default() });
+        }
         let (mut arrival, mut event_time) = (Duration::ZERO, BEGIN);
         let mut away: Option<(PartitionId, u64)> = None;
-        for number in 0..20 + random.below(150) {
+        for number in 0..20 + random.below(130) {
             event_time += i64::try_from(random.below(1_500)).unwrap();
             if !at_once {
-                arrival += Duration::from_millis(random.below(120));
-                if random.chance(2) {
-                    arrival += Duration::from_secs(random.below(8));
+                arrival += Duration::from_millis(random.below(160));
+                if random.chance(3) {
+                    arrival += Duration::from_secs(random.below(6));
                 }
             }
+            let made = self.inputs.iter().filter(|(_, partition)| partition.made <= arrival);
+            let ids: Vec<_> = made.map(|(id, _)| *id).collect();
             let key = format!("k{}", random.below(6));
             let mut id = random.pick(&ids);
             if self.config.key.from == KeyFrom::Message {
@@ -163,6 +169,12 @@ impl Plan {
                 self.append(id, arrival, None);
             }
         }
+        self.last_arrival = arrival;
+        for partition in self.inputs.values_mut() {
+            put_into_transactions(partition, random);
+            let last = partition.slots.iter().map(|slot| slot.stable).max();
+            self.last_arrival = self.last_arrival.max(last.unwrap_or_default()).max(partition.made);
+        }
     }
 
     fn append(&mut self, id: PartitionId, arrives: Duration, record: Option<(Input, i64, Fate)>) {
@@ -172,11 +184,11 @@ impl Plan {
             self.sent.push(Sent { id, offset, timestamp, fate });
             Rc::new(input)
         });
-        held.slots.push(Slot { arrives, content });
+        held.slots.push(Slot { arrives, stable: arrives, content });
     }
 
     fn record(&self, random: &mut Random, key: String, timestamp: i64) -> (Input, Fate) {
-        let value = random.next() >> 8;
+        let value = random.next() >> 4;
         let by_message = self.config.key.from == KeyFrom::Message;
         let window_start = timestamp - timestamp.rem_euclid(WINDOW);
         // Some keys and payloads are too long for what the topics take later on.
@@ -207,81 +219,124 @@ impl Plan {
         (input, fate)
     }
 
-    /// The broker of this world; without faults nothing fails and no limit changes.
-    pub(crate) fn broker(&self, with_faults: bool) -> Broker {
+    /// The broker of this world, with this mistake in it.
+    pub(crate) fn broker(&self, plant: Option<Plant>) -> Broker {
         let mut random = Random(self.seed ^ 0xB20C_E12A);
+        let random = &mut random;
         let broker = Broker::new(self.inputs.clone());
-        let late_comers = self.until == RunUntil::Stopped && !self.timeless && random.chance(30);
         broker.with(|state| {
-            let mut order = Random(random.next());
-            state.choose = Box::new(move |of| usize::try_from(order.below(of as u64)).unwrap());
+            let mut order = random.branch();
+            state.choose = Box::new(move |of| order.place(of));
             state.poll_takes = Duration::from_micros(random.pick(&[0, 50, 2_000, 30_000]));
-            state.stop = match self.until {
-                RunUntil::End => Stop::Never,
-                RunUntil::Stopped if with_faults && random.chance(20) => {
-                    Stop::At(Duration::from_millis(random.below(20_000)))
+            state.rebalances.clear();
+            state.group = Some(Group::new(random.branch()));
+            state.plant = plant;
+            let limits = state.limits.get_mut(&OutputTopic::Results).unwrap();
+            limits.partitions = self.result_partitions;
+            if random.chance(30) {
+                for topic in [0, 1] {
+                    let held = state.limits.entry(OutputTopic::Changelog(topic)).or_default();
+                    held.max_message_bytes = 1_000;
                 }
-                RunUntil::Stopped => Stop::AfterAll(Duration::from_secs(random.below(10))),
-            };
-            for limits in [&mut state.limits, &mut state.known_limits] {
-                limits.get_mut(&OutputTopic::Results).unwrap().partitions = self.result_partitions;
             }
-            if late_comers && self.inputs.len() > 1 {
-                let ids: Vec<_> = self.inputs.keys().copied().collect();
-                let (first, rest) = ids.split_at(1);
-                state.rebalances = [
-                    (Duration::ZERO, Polled::Assigned(first.to_vec())),
-                    (Duration::from_secs(3), Polled::Assigned(rest.to_vec())),
-                ]
-                .into();
-            }
-            if with_faults {
-                if random.chance(50) {
-                    let after = |random: &mut Random| usize::try_from(random.below(6)).unwrap();
-                    state.shrinks = vec![
-                        (after(&mut random), OutputTopic::Results, 700),
-                        (after(&mut random), OutputTopic::Late, 900),
-                        (after(&mut random), OutputTopic::DeadLetter, 1_100),
-                    ];
+            if self.has_faults {
+                if random.chance(30) {
+                    state.shrinks = [
+                        (OutputTopic::Results, 700),
+                        (OutputTopic::Late, 900),
+                        (OutputTopic::DeadLetter, 1_100),
+                    ]
+                    .map(|(topic, bytes)| (random.place(6), topic, bytes))
+                    .into();
                 }
+                state.mood = Mood {
+                    random: random.branch(),
+                    slow_markers: random.pick(&[0, 10, 50]),
+                    eager: random.pick(&[0, 20, 80]),
+                    slow_reading: random.pick(&[0, 10, 90]),
+                    slow_deletions: random.pick(&[0, 50, 100]),
+                    compaction: random.pick(&[0, 5, 50]),
+                };
                 state.spare_refusals = true;
-                state.faults = faults(&mut random);
+                state.faults = faults(random);
             }
         });
         broker
     }
 }
 
+fn strategy(random: &mut Random) -> WatermarkStrategy {
+    if random.chance(25) {
+        return WatermarkStrategy::Adaptive(AdaptiveSettings {
+            margin: 1.0,
+            buckets: 3,
+            bucket_width: Duration::from_secs(5),
+            floor: Duration::from_millis(500),
+            ceiling: Duration::from_secs(10),
+            initial: random.pick(&[None, Some(Duration::from_secs(1))]),
+        });
+    }
+    let max_out_of_orderness = Duration::from_secs(random.pick(&[0, 1, 3, 8]));
+    WatermarkStrategy::BoundedOutOfOrderness { max_out_of_orderness }
+}
+
+/// Some of a partition's records belong to transactions that stay open for a while.
+fn put_into_transactions(partition: &mut Partition, random: &mut Random) {
+    let mut place = 0;
+    while place < partition.slots.len() {
+        let length = 1 + random.place(6);
+        if random.chance(8) {
+            let end = partition.slots.len().min(place + length);
+            let slots = &mut partition.slots[place..end];
+            let ends = slots[slots.len() - 1].arrives + Duration::from_millis(random.below(4_000));
+            for slot in slots {
+                slot.stable = ends;
+            }
+        }
+        place += length;
+    }
+}
+
 /// Each world has some kinds of faults, from seldom to often.
-fn faults(random: &mut Random) -> crate::memory::Faults {
+fn faults(random: &mut Random) -> Faults {
     let rate = |kinds: &mut Random| {
-        if kinds.chance(50) { kinds.pick(&[1, 5, 15, 30]) } else { 0 }
+        if kinds.chance(40) { kinds.pick(&[1, 5, 15, 30]) } else { 0 }
     };
-    let rates: [u64; 9] = std::array::from_fn(|_| rate(random));
-    let mut random = Random(random.next());
+    let rates: [u64; 10] = std::array::from_fn(|_| rate(random));
+    let mut random = random.branch();
     Box::new(move |call, _| {
-        let [poll, jump, retry_send, abort_send, refuse, retry, abort, lost, member] = rates;
+        let [poll, jump, retry_send, abort_send, refuse, retry, abort, lost, member, state] = rates;
         let hit = |random: &mut Random, rate: u64, fault| random.chance(rate).then_some(fault);
-        // After each of these everything is sent again.
         let seldom =
             |random: &mut Random, rate: u64, fault| (random.below(3_000) < rate).then_some(fault);
         let random = &mut random;
         match call {
-            Call::Poll => hit(random, jump / 4, Fault::Jump(Duration::from_secs(40)))
-                .or_else(|| hit(random, poll, Fault::Retry)),
-            Call::Start | Call::Ends => hit(random, poll, Fault::Retry),
-            Call::Send(_) => hit(random, retry_send, Fault::Retry)
+            Call::Poll => seldom(random, jump, Fault::Jump(Duration::from_secs(40)))
+                .or_else(|| seldom(random, poll * 10, Fault::Retry)),
+            Call::Start | Call::Ends | Call::Join | Call::Leave | Call::Others => {
+                hit(random, poll, Fault::Retry)
+            }
+            Call::Partitions | Call::Accept | Call::Pause => hit(random, poll, Fault::Retry),
+            Call::Committed | Call::Ensure | Call::Open => hit(random, state, Fault::Retry),
+            Call::ReadChangelog => seldom(random, state * 5, Fault::Retry),
+            Call::Send(_) => seldom(random, retry_send * 10, Fault::Retry)
                 .or_else(|| seldom(random, abort_send, Fault::Abort))
                 .or_else(|| seldom(random, refuse, Fault::Refused)),
             Call::Commit => hit(random, retry, Fault::Retry)
-                .or_else(|| hit(random, abort, Fault::Abort))
-                .or_else(|| hit(random, lost, Fault::AbortAfterCommit))
-                .or_else(|| hit(random, member, Fault::NotAMember))
+                .or_else(|| hit(random, abort / 2, Fault::Abort))
+                .or_else(|| hit(random, lost / 2, Fault::AbortAfterCommit))
+                .or_else(|| hit(random, lost, Fault::RetryAfterCommit))
+                .or_else(|| hit(random, member / 2, Fault::NotAMember))
                 .or_else(|| hit(random, refuse, Fault::Refused)),
             Call::Abort => {
                 hit(random, retry, Fault::Retry).or_else(|| hit(random, abort, Fault::Abort))
             }
             Call::RefreshLimits => hit(random, retry, Fault::Retry),
+            Call::Release
+            | Call::Progress
+            | Call::Close
+            | Call::SendOffsets
+            | Call::EndTransaction => None,
         }
     })
 }

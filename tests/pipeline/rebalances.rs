@@ -16,35 +16,37 @@ fn broken(at: u64) -> Slot {
 
 fn records_counted(world: &World) -> u64 {
     let of = |tally: &Tally| tally.partitions.values().map(|of| of.records).sum::<u64>();
-    world.broker.with(|state| state.tallies.iter().map(of).sum())
+    world.broker.with(|state| state.clients[0].tallies.iter().map(of).sum())
 }
 
 #[test]
 fn what_was_read_is_committed_before_a_partition_is_given_up() {
-    let world = World::new([vec![broken(0)], vec![broken(0)]]);
+    let world = World::new([vec![broken(60)], vec![broken(60)]]);
     world.broker.with(|state| {
         state.rebalances.push_back((ms(100), Polled::Revoking(vec![id(1)])));
     });
     world.run_until(ms(5_000)).unwrap();
-    assert_eq!(world.commit_times(), [(100, 2)]);
+    assert_eq!(world.commit_times(), [(50, 0), (100, 2)]);
     assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(1), Some(1)));
 }
 
 #[test]
-fn partitions_whose_reading_cannot_be_committed_are_not_given_up() {
-    let world = World::new([vec![broken(0)], vec![broken(0)]])
-        .failing(|call, _| (call == Call::Commit).then_some(Fault::NotAMember));
+fn what_cannot_be_committed_of_a_partition_that_goes_is_left_to_who_gets_it() {
+    let mut world = World::new([vec![broken(60)], vec![broken(60)]]).failing(|call, now| {
+        (call == Call::Commit && now > ms(80) && now < ms(2_000)).then_some(Fault::NotAMember)
+    });
+    world.config.key.partial = true;
     world.broker.with(|state| {
         state.rebalances.push_back((ms(100), Polled::Revoking(vec![id(1)])));
     });
-    let error = world.run_until(ms(5_000)).unwrap_err();
-    assert!(matches!(error, PipelineError::NotCommitted), "{error}");
-    assert_eq!(world.topic(OutputTopic::DeadLetter), []);
+    world.run_until(ms(6_000)).unwrap();
+    assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 1, "that of the partition kept");
+    assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(1), Some(0)));
 }
 
 #[test]
 fn what_was_read_of_lost_partitions_is_read_again_and_counted_once() {
-    let world = World::new([vec![broken(0), broken(300)], vec![broken(0)]]);
+    let world = World::new([vec![broken(60), broken(300)], vec![broken(60)]]);
     world.broker.with(|state| {
         state.rebalances.push_back((ms(500), Polled::Lost(vec![id(0), id(1)])));
         state.rebalances.push_back((ms(2_500), Polled::Assigned(vec![id(0), id(1)])));
@@ -52,19 +54,20 @@ fn what_was_read_of_lost_partitions_is_read_again_and_counted_once() {
     world.run_until(ms(6_000)).unwrap();
     assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 3);
     assert_eq!(records_counted(&world), 3);
-    assert!(world.commit_times().iter().all(|(at, _)| *at >= 2_500), "not while they were lost");
+    let late = world.commit_times().iter().all(|(at, _)| *at == 50 || *at >= 2_500);
+    assert!(late, "not while they were lost");
     assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(2), Some(1)));
 }
 
 #[test]
 fn lost_partitions_that_do_not_come_back_leave_nothing() {
-    let world = World::new([vec![broken(0)], vec![]]);
+    let world = World::new([vec![broken(60)], vec![]]);
     world.broker.with(|state| {
         state.rebalances.push_back((ms(500), Polled::Lost(vec![id(0), id(1)])));
     });
     world.stop_without_commit(ms(6_000));
     assert_eq!(world.topic(OutputTopic::DeadLetter), []);
-    assert_eq!(world.commit_times(), []);
+    assert_eq!(world.commit_times(), [(50, 0)]);
 }
 
 #[test]
@@ -81,4 +84,29 @@ fn partitions_that_come_one_by_one_are_all_read() {
     world.run_until(ms(5_000)).unwrap();
     assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 2);
     assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(1), Some(1)));
+}
+
+#[test]
+fn with_a_field_as_the_key_nothing_comes_out_while_a_partition_is_elsewhere() {
+    let world = World::new([vec![broken(60), broken(3_000)], vec![broken(60)]]);
+    world.broker.with(|state| {
+        state.rebalances.push_back((ms(2_000), Polled::Revoking(vec![id(1)])));
+        state.rebalances.push_back((ms(9_000), Polled::Assigned(vec![id(1)])));
+    });
+    world.run_until(ms(15_000)).unwrap();
+    assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 3);
+    assert!(world.commit_times().iter().all(|(at, _)| !(2_001..9_000).contains(at)));
+}
+
+#[test]
+fn with_a_field_as_the_key_a_partition_that_stays_away_is_an_error() {
+    let world = World::new([vec![broken(60)], vec![broken(60)]]);
+    world.broker.with(|state| {
+        state.rebalances.push_back((ms(2_000), Polled::Revoking(vec![id(1)])));
+    });
+    let error = world.run_until(ms(60_000)).unwrap_err();
+    assert!(matches!(error, PipelineError::PartitionsElsewhere { .. }), "{error}");
+    let now = world.broker.with(|state| state.clock);
+    // The session of 10 s, in which a member that was killed keeps its partitions, and the words of the group after it.
+    assert!((ms(22_000)..ms(23_000)).contains(&now), "{now:?}");
 }

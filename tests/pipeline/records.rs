@@ -69,13 +69,14 @@ fn a_result_of_a_shard_names_its_partition() {
 fn result_timestamp(ts: i64, retention: Option<Duration>) -> (i64, u64) {
     let world = World::new([vec![record(0, ts, "a")]]);
     world.broker.with(|state| {
-        let limits = &mut [&mut state.limits, &mut state.known_limits];
+        let limits = &mut [&mut state.limits, &mut state.clients[0].known_limits];
         for limits in limits {
             limits.get_mut(&OutputTopic::Results).unwrap().retention = retention;
         }
     });
     world.run_to_the_end().unwrap();
-    let replaced = world.broker.with(|state| state.tallies[0].timestamps_replaced);
+    let replaced =
+        world.service(|client| client.tallies.iter().map(|tally| tally.timestamps_replaced).sum());
     (world.topic(OutputTopic::Results)[0].timestamp.unwrap(), replaced)
 }
 
@@ -105,7 +106,7 @@ fn late(slot: Slot, retention: Option<Duration>) -> Message {
     let mut world = World::new([vec![record(0, T + 21_000, "a"), slot]]);
     world.config.emit_interval = Duration::ZERO;
     world.broker.with(|state| {
-        state.known_limits.get_mut(&OutputTopic::Late).unwrap().retention = retention;
+        state.clients[0].known_limits.get_mut(&OutputTopic::Late).unwrap().retention = retention;
     });
     world.run_to_the_end().unwrap();
     world.topic(OutputTopic::Late)[0].clone()
@@ -199,7 +200,8 @@ fn records_that_were_deleted_unread_are_counted() {
     world.run_until(Duration::from_secs(3)).unwrap();
     let counted =
         |tally: &Tally| tally.partitions.values().map(|partition| partition.missing).sum::<u64>();
-    let missing: u64 = world.broker.with(|state| state.tallies.iter().map(counted).sum::<u64>());
+    let missing: u64 =
+        world.broker.with(|state| state.clients[0].tallies.iter().map(counted).sum::<u64>());
     assert_eq!(missing, 7);
 }
 
@@ -213,7 +215,7 @@ fn progress_reaches_each_partition_once_for_each_end_and_shard() {
     world.config.results.progress = true;
     world.config.emit_interval = Duration::ZERO;
     world.broker.with(|state| {
-        state.known_limits.get_mut(&OutputTopic::Results).unwrap().partitions = 2;
+        state.clients[0].known_limits.get_mut(&OutputTopic::Results).unwrap().partitions = 2;
     });
     world.run_until(Duration::from_secs(2)).unwrap();
     let told: Vec<_> = world

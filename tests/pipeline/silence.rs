@@ -32,7 +32,7 @@ fn a_silent_partition_holds_nobody() {
         let of = |tally: &tidegate::insight::Tally| {
             tally.partitions.values().map(|partition| partition.to_idle).sum::<u64>()
         };
-        state.tallies.iter().map(of).sum()
+        state.clients[0].tallies.iter().map(of).sum()
     });
     assert_eq!(to_idle, 1);
 }

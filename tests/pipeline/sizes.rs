@@ -15,14 +15,16 @@ impl World {
         self.broker.with(|state| {
             state.limits.get_mut(&topic).unwrap().max_message_bytes = bytes;
             if known {
-                state.known_limits = state.limits.clone();
+                state.clients[0].known_limits = state.limits.clone();
             }
         });
         self
     }
 
     fn undeliverable(&self) -> u64 {
-        self.broker.with(|state| state.tallies.iter().map(|tally| tally.panes_undeliverable).sum())
+        self.broker.with(|state| {
+            state.clients[0].tallies.iter().map(|tally| tally.panes_undeliverable).sum()
+        })
     }
 }
 
@@ -142,7 +144,7 @@ fn limits_that_shrink_are_read_again() {
     let letters = world.topic(OutputTopic::DeadLetter);
     assert_eq!(letters.len(), 2);
     assert!(letters[0].payload.is_none() && letters[1].payload.is_some());
-    assert_eq!(world.broker.with(|state| state.aborts), 1);
+    assert_eq!(world.service(|client| client.aborts), 1);
 }
 
 #[test]
@@ -150,7 +152,7 @@ fn a_topic_that_refuses_twice_ends_the_service() {
     // It takes nothing at all, and says so again when the limits have been read.
     let world = World::new([vec![record(0, T, "a")]]).limited(OutputTopic::Results, 500, true);
     world.broker.with(|state| {
-        for limits in [&mut state.limits, &mut state.known_limits] {
+        for limits in [&mut state.limits, &mut state.clients[0].known_limits] {
             limits.get_mut(&OutputTopic::DeadLetter).unwrap().max_message_bytes = 1_000;
         }
     });
@@ -162,7 +164,7 @@ fn a_topic_that_refuses_twice_ends_the_service() {
     let PipelineError::Sink(cause) = &error else { panic!("{error}") };
     let size = cause.contains("the largest has 2") || cause.contains("the largest has 3");
     assert!(cause.contains("topic `Results`") && cause.contains("is 500") && size, "{cause}");
-    assert_eq!(world.commit_times(), []);
+    assert_eq!(world.commit_times(), [(50, 0)]);
 }
 
 #[test]
@@ -179,5 +181,5 @@ fn a_refusal_long_ago_is_forgotten() {
     });
     world.run_until(crate::world::ms(9_000)).unwrap();
     assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 2);
-    assert_eq!(world.broker.with(|state| state.aborts), 2);
+    assert_eq!(world.service(|client| client.aborts), 2);
 }

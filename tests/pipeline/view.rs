@@ -13,12 +13,26 @@ pub(crate) struct PaneRow {
     pub(crate) group: Group,
     pub(crate) index: u32,
     pub(crate) timing: String,
+    pub(crate) contents: Contents,
+    pub(crate) watermark: i64,
+    /// Its partition of the results topic and its offset there; `None`: it is a dead letter.
+    pub(crate) place: Option<(i32, i64)>,
+}
+
+/// What a pane, or several, amount to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Contents {
     pub(crate) n: u64,
     pub(crate) sum: u128,
     pub(crate) max: u64,
-    pub(crate) watermark: i64,
-    /// Its place in the results topic; `None`: it is a dead letter.
-    pub(crate) place: Option<usize>,
+}
+
+impl Contents {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.n += other.n;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
 }
 
 /// Whose rows replace each other.
@@ -36,8 +50,8 @@ pub(crate) struct ProgressRow {
     pub(crate) topic: String,
     pub(crate) shard: String,
     pub(crate) complete_until: i64,
-    pub(crate) partition: i32,
-    pub(crate) place: usize,
+    /// Its partition of the results topic and its offset there.
+    pub(crate) place: (i32, i64),
 }
 
 /// An input record that was passed on.
@@ -56,7 +70,7 @@ struct ResultValue {
     #[serde(alias = "key")]
     k: String,
     n: u64,
-    sum: u64,
+    sum: u128,
     max: u64,
     pane: PaneValue,
 }
@@ -84,29 +98,30 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(crate) fn of(state: &State) -> Self {
+    /// What readers see; with this, also what is hidden behind open transactions.
+    pub(crate) fn of(state: &State, with_hidden: bool) -> Self {
         let mut view = Self::default();
-        for (place, message) in state.topics[&OutputTopic::Results].iter().enumerate() {
-            if header(message, "tidegate.progress").is_some() {
-                let value: ProgressValue = value(message);
-                assert_eq!(header(message, "tidegate.partition"), Some(value.partition.clone()));
-                view.progress.push(ProgressRow {
-                    topic: value.topic,
-                    shard: value.partition,
-                    complete_until: value.complete_until,
-                    partition: message.partition.unwrap(),
-                    place,
-                });
-            } else {
-                view.panes.push(pane(message, Some(place)));
-            }
-        }
-        view.late = state.topics[&OutputTopic::Late].iter().map(passed_on).collect();
-        for message in &state.topics[&OutputTopic::DeadLetter] {
-            if header(message, "tidegate.reason").as_deref() == Some("result_too_large") {
-                view.panes.push(pane(message, None));
-            } else {
-                view.dead.push(passed_on(message));
+        for ((topic, partition), log) in &state.outputs {
+            let committed: Vec<_> =
+                if with_hidden { log.decided().collect() } else { log.committed().collect() };
+            for (offset, written) in committed {
+                let (message, place) = (&*written.message, (*partition, offset));
+                match topic {
+                    OutputTopic::Results if header(message, "tidegate.progress").is_some() => {
+                        view.progress.push(progress(message, place));
+                    }
+                    OutputTopic::Results => view.panes.push(pane(message, Some(place))),
+                    OutputTopic::Late => view.late.push(passed_on(message)),
+                    OutputTopic::DeadLetter => {
+                        let reason = header(message, "tidegate.reason");
+                        if reason.as_deref() == Some("result_too_large") {
+                            view.panes.push(pane(message, None));
+                        } else {
+                            view.dead.push(passed_on(message));
+                        }
+                    }
+                    OutputTopic::Changelog(_) => {}
+                }
             }
         }
         view
@@ -146,7 +161,19 @@ fn value<'a, T: Deserialize<'a>>(message: &'a Message) -> T {
     serde_json::from_slice(payload).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn pane(message: &Message, place: Option<usize>) -> PaneRow {
+fn progress(message: &Message, place: (i32, i64)) -> ProgressRow {
+    let value: ProgressValue = value(message);
+    assert_eq!(header(message, "tidegate.partition"), Some(value.partition.clone()));
+    assert_eq!(message.partition, Some(place.0));
+    ProgressRow {
+        topic: value.topic,
+        shard: value.partition,
+        complete_until: value.complete_until,
+        place,
+    }
+}
+
+fn pane(message: &Message, place: Option<(i32, i64)>) -> PaneRow {
     let value: ResultValue = value(message);
     assert_eq!(value.window_end - value.window_start, super::plan::WINDOW);
     if place.is_some() {
@@ -161,9 +188,7 @@ fn pane(message: &Message, place: Option<usize>) -> PaneRow {
         },
         index: value.pane.index,
         timing: value.pane.timing,
-        n: value.n,
-        sum: value.sum.into(),
-        max: value.max,
+        contents: Contents { n: value.n, sum: value.sum, max: value.max },
         watermark: number(message, "tidegate.watermark"),
         place,
     }

@@ -8,7 +8,9 @@ use tidegate::config::Config;
 use tidegate::event_time::PartitionId;
 use tidegate::pipeline::{Message, OutputTopic, Pipeline, PipelineError, RunUntil};
 
-use crate::memory::{Broker, Call, Commit, Fault, Input, Partition, Slot, Stop};
+use crate::memory::{
+    Broker, Call, Client, ClientState, Commit, Fault, Input, Partition, Slot, Stop,
+};
 use crate::view::header;
 
 /// A configuration and a broker with partitions of the one topic, numbered from 0.
@@ -16,6 +18,7 @@ use crate::view::header;
 pub(crate) struct World {
     pub(crate) config: Config,
     pub(crate) broker: Broker,
+    pub(crate) client: Client,
 }
 
 impl World {
@@ -23,7 +26,9 @@ impl World {
         let partition = |slots| Partition { slots, ..Partition::default() };
         let inputs: BTreeMap<_, _> =
             (0..).map(id).zip(partitions.into_iter().map(partition)).collect();
-        Self { config: crate::settings::config(), broker: Broker::new(inputs) }
+        let broker = Broker::new(inputs);
+        let client = broker.connect("host");
+        Self { config: crate::settings::config(), broker, client }
     }
 
     /// The same, with each call failing as this says.
@@ -51,15 +56,19 @@ impl World {
         let outcome = self.run_until(stop);
         let broken = matches!(outcome, Err(PipelineError::Sink(_) | PipelineError::Source(_)));
         assert!(!broken, "{outcome:?}");
-        self.broker.with(|state| assert!(state.closed && state.clock >= stop));
+        self.broker.with(|state| assert!(state.clients[0].closed && state.clock >= stop));
     }
 
     fn run(&self, until: RunUntil) -> Result<(), PipelineError> {
-        let broker = &self.broker;
-        let watch = broker.with(|state| state.watch.clone());
-        let (source, sink, observer, time) =
-            (broker.clone(), broker.clone(), broker.clone(), broker.clone());
-        Pipeline::new(&self.config, source, sink, observer, time, watch, until).run()
+        let client = &self.client;
+        let watch = client.with(|client| client.watch.clone());
+        let (observer, time) = (client.clone(), client.clone());
+        Pipeline::new(&self.config, client.edges(), observer, time, watch, until).run()
+    }
+
+    /// What there is to see of the service.
+    pub(crate) fn service<R>(&self, look: impl FnOnce(&mut ClientState) -> R) -> R {
+        self.client.with(look)
     }
 
     pub(crate) fn commits(&self) -> Vec<Commit> {
@@ -72,7 +81,8 @@ impl World {
     }
 
     pub(crate) fn topic(&self, topic: OutputTopic) -> Vec<Message> {
-        self.broker.with(|state| state.topics[&topic].clone())
+        let messages = self.broker.with(|state| state.topic(topic));
+        messages.iter().map(|message| (**message).clone()).collect()
     }
 
     /// The results as texts.
@@ -81,7 +91,7 @@ impl World {
     }
 
     pub(crate) fn committed_offset(&self, partition: i32) -> Option<i64> {
-        self.broker.with(|state| state.offsets.get(&id(partition)).copied())
+        self.broker.with(|state| Some(state.offsets.get(&id(partition))?.offset))
     }
 }
 
@@ -100,12 +110,12 @@ pub(crate) fn record(at: u64, ts: i64, k: &str) -> Slot {
 }
 
 pub(crate) fn slot(at: u64, input: Input) -> Slot {
-    Slot { arrives: ms(at), content: Some(Rc::new(input)) }
+    Slot { arrives: ms(at), stable: ms(at), content: Some(Rc::new(input)) }
 }
 
 /// What a transaction of a producer leaves at its end.
 pub(crate) fn marker(at: u64) -> Slot {
-    Slot { arrives: ms(at), content: None }
+    Slot { arrives: ms(at), stable: ms(at), content: None }
 }
 
 pub(crate) fn payload(message: &Message) -> String {
