@@ -15,15 +15,23 @@
 mod bad_input;
 #[path = "kafka/flights.rs"]
 mod flights;
+#[path = "kafka/moves.rs"]
+mod moves;
 #[path = "kafka/outages.rs"]
 mod outages;
 #[path = "kafka/refusals.rs"]
 mod refusals;
+#[path = "kafka/standby.rs"]
+mod standby;
+#[path = "kafka/state.rs"]
+mod state;
 #[path = "kafka/stops.rs"]
 mod stops;
 #[path = "kafka/subtasks.rs"]
 mod subtasks;
 #[path = "kafka/topics.rs"]
 mod topics;
+#[path = "kafka/until_end.rs"]
+mod until_end;
 
 mod support;

@@ -255,7 +255,7 @@ fn headers_of_late_records_say_what_is_so() {
     };
     broken(&|late| set_header(late, "window.start", &5), "is in the window");
     broken(&|late| set_header(late, "lateness.ms", &5), "behind the clock");
-    broken(&|late| set_header(late, "cause", &"joined"), "should be out_of_order");
+    broken(&|late| set_header(late, "cause", &"joined"), "said to be joined, which it cannot be");
     broken(&|late| late.payload = Some(b"{}".to_vec()), "had another payload");
     broken(&|late| late.key = None, "had another key");
     broken(&|late| late.timestamp = Some(7), "had another timestamp");
@@ -280,4 +280,17 @@ fn dead_letters_are_the_broken_records_and_no_others() {
     let tombstone = world.input.iter().position(|record| record.payload.is_none()).unwrap();
     world.be_dead(tombstone);
     check(&world, &["does not belong here"]);
+}
+
+#[test]
+fn of_many_objections_of_one_kind_some_are_shown() {
+    let mut world = World::right(rules());
+    for pane in &mut world.panes {
+        pane.sum += 1;
+    }
+    let gone = world.dead.remove(3);
+    let text = judge(&world.rules, &world.topics()).text();
+    let at = format!("{}@{}", header(&gone, "partition"), header(&gone, "offset"));
+    assert!(text.contains(&format!("{at} is no dead letter")), "{text}");
+    assert!(text.contains("more like these") && text.lines().count() < 100, "{text}");
 }

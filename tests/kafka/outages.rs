@@ -1,4 +1,5 @@
-//! The broker goes away, in every way it can, while the service is at work: nothing is lost and nothing twice.
+//! The broker goes away while the service is at work: nothing is lost and nothing twice. That one is killed is in the
+//! chaos test, on three brokers: a single one that is killed may forget offsets of a commit that it has acknowledged.
 
 use std::time::Duration;
 
@@ -6,9 +7,7 @@ use tidegate::clock::Clock;
 
 use crate::support::broker::Broker;
 use crate::support::cluster::Cluster;
-use crate::support::ledger::{
-    Feed, Feeding, Order, PARTITIONS, check_complete, config, create_topics,
-};
+use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics};
 use crate::support::process::Tidegate;
 
 /// A broker that looks for transactions past their timeout every second.
@@ -35,28 +34,6 @@ pub(crate) fn finish(cluster: &Cluster, prefix: &str, mut service: Tidegate) -> 
     service.stop()
 }
 
-/// Kills the broker while the service stands still and the group's offsets have settled. A broker of one node that is
-/// killed between its answer to a commit and the markers of that commit may never write them: it passes over partitions
-/// without a leader when it starts again. A transaction may well be open.
-fn kill_between_commits(
-    broker: &mut Broker,
-    service: &Tidegate,
-    settled: impl Fn() -> Vec<Option<i64>>,
-) {
-    service.signal("STOP");
-    let mut before = Vec::new();
-    // Each look takes a new client some hundred milliseconds.
-    loop {
-        let now = settled();
-        if now == before {
-            break;
-        }
-        before = now;
-    }
-    broker.kill();
-    service.signal("CONT");
-}
-
 /// Watches over an outage until the condition holds: the probes must answer as if nothing had happened.
 fn sit_out(service: &mut Tidegate, what: &str, mut over: impl FnMut(&mut Tidegate) -> bool) {
     service.wait_until(what, |service| {
@@ -77,53 +54,6 @@ fn busiest_second(log: &str, before: usize) -> usize {
         *seconds.entry(second).or_insert(0) += 1;
     }
     seconds.into_values().max().unwrap_or(0)
-}
-
-#[test]
-fn a_broker_killed_again_and_again_costs_nothing_and_doubles_nothing() {
-    let prefix = "killed";
-    let mut broker = broker();
-    let cluster = Cluster::new(broker.bootstrap());
-    create_topics(&cluster, prefix);
-    let feeding = Feeding::start(&cluster, &format!("{prefix}-in"), Feed::new(Order::Disorder, 1));
-    let mut service = Tidegate::run(&config(&cluster.bootstrap, prefix), &[]);
-    service.wait_until("it is ready", |service| service.get("/readyz").0 == 200);
-    let clock = Clock::start();
-    // As short as a broker can be away, and for longer than session and transaction last.
-    for (round, downtime) in [0, 7].map(Duration::from_secs).into_iter().enumerate() {
-        read_on(&mut service, 500.0);
-        let lines = service.log().lines().count();
-        kill_between_commits(&mut broker, &service, || {
-            cluster.committed(prefix, &format!("{prefix}-in"), PARTITIONS)
-        });
-        let killed = clock.monotonic();
-        if !downtime.is_zero() {
-            sit_out(&mut service, "the broker is away", |_| {
-                clock.monotonic().since(killed) >= downtime
-            });
-        }
-        broker.start_again();
-        let back = clock.monotonic();
-        read_on(&mut service, 1.0);
-        let log = service.log();
-        let (away, recovered) = (back.since(killed), clock.monotonic().since(back));
-        let busiest = busiest_second(&log, lines);
-        let lines = log.lines().count() - lines;
-        println!(
-            "killed {round}: away {away:?}, on after {recovered:?}, {lines} lines, {busiest} in a second"
-        );
-        // Each kind of line comes twice a minute at most; a flood would be hundreds.
-        assert!(busiest <= 40, "{log}");
-    }
-    read_on(&mut service, 500.0);
-    let written = feeding.finish();
-    let aborted = service.metric_sum("tidegate_transactions_total", "outcome=\"aborted\"");
-    let errors = service.metric_sum("tidegate_kafka_errors_total", "");
-    // Shown where a check below fails.
-    println!("{}", finish(&cluster, prefix, service));
-    let places = check_complete(&cluster, prefix);
-    println!("killed: {written} records, {places:?}, {aborted} aborted, {errors} errors");
-    assert!(aborted >= 1.0 && errors >= 1.0 && places.late > 0 && places.dead > 0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::outages::{broker, finish, read_on};
 use crate::support::broker::Broker;
 use crate::support::cluster::{Cluster, Record};
 use crate::support::ledger::{
-    Feed, Feeding, Order, PARTITIONS, check_complete, check_nothing_twice, config, create_topics,
+    Feed, Feeding, Order, PARTITIONS, check, check_complete, config, create_topics,
 };
 use crate::support::process::Tidegate;
 
@@ -77,7 +77,7 @@ fn thirty_starts_and_stops_in_a_row_end_as_they_should() {
     let mut service = Tidegate::run(&config, &[]);
     wait_until_ready(&mut service);
     finish(&cluster, prefix, service);
-    let places = check_nothing_twice(&cluster, prefix);
+    let places = check_complete(&cluster, prefix);
     println!("restarted: {places:?}");
 }
 
@@ -87,7 +87,9 @@ fn a_stop_without_a_broker_ends_in_time_and_says_what_is_missing() {
     let mut broker = broker();
     let cluster = Cluster::new(broker.bootstrap());
     create_topics(&cluster, prefix);
-    let config = config(&cluster.bootstrap, prefix);
+    // With a field as the key the second would stand by.
+    let config =
+        config(&cluster.bootstrap, prefix).replace("fields = [\"k\"]", "from = \"message\"");
     let mut services = ["one", "two"].map(|instance| {
         Tidegate::run(&config, &["--set", &format!("kafka.instance_id={instance}")])
     });
@@ -167,7 +169,59 @@ fn the_successor_of_a_killed_instance_ends_its_transaction_at_once() {
     println!("succeeded: readers go on after {free:?}, ready after {ready:?}");
     assert!(free < Duration::from_secs(15), "{free:?}");
     successor.stop();
-    assert_eq!(check_nothing_twice(&cluster, prefix).dead, 2 * bad.len());
+    assert_eq!(check_complete(&cluster, prefix).dead, 2 * bad.len());
+}
+
+/// What was open may be results: a late pane waits for the commit interval.
+#[test]
+fn a_killed_instance_does_not_hold_up_readers_of_the_results_beyond_its_restart() {
+    const LATENESS: i64 = 3_600_000;
+    let prefix = "unblocked";
+    let cluster = Cluster::new(Broker::shared());
+    create_topics(&cluster, prefix);
+    let input = format!("{prefix}-in");
+    let config = config(&cluster.bootstrap, prefix)
+        .replace("size = \"10s\"", &format!("size = \"10s\"\nallowed_lateness = \"{LATENESS}ms\""));
+    // A reader would be held up for a minute, and a late pane is not committed for almost as long.
+    let timeout = ["--set", "delivery.transaction_timeout=60s"];
+    let slowly = [&timeout[..], &["--set", "delivery.commit_interval=50s"]].concat();
+    let mut killed = Tidegate::run(&config, &slowly);
+    wait_until_ready(&mut killed);
+    let mut feed = Feed::new(Order::Ascending, 9);
+    let first = feed.take(600);
+    cluster.produce(&input, &first);
+    cluster.produce(&input, &feed.take(600));
+    let results = || {
+        let topic = format!("{prefix}-out");
+        (0..2).map(|partition| cluster.end(&topic, partition)).sum::<i64>()
+    };
+    // On-time panes are committed at once.
+    killed.wait_until("windows have fired", |killed| {
+        killed.metric_sum("tidegate_window_fires_total", "on_time") >= 9.0
+    });
+    let before = results();
+    // The first record of all, again: its window fires once more.
+    cluster.produce(&input, &first[..1]);
+    killed.wait_until("a late pane is in an open transaction", |_| results() > before);
+    assert!(killed.metric_sum("tidegate_window_fires_total", "late") < 1.0);
+    // SIGKILL.
+    drop(killed);
+
+    let clock = Clock::start();
+    let mut successor = Tidegate::run(&config, &timeout);
+    // It returns when no transaction is open any more.
+    cluster.read(&format!("{prefix}-out"));
+    let free = clock.monotonic().0;
+    println!("unblocked: readers go on after {free:?}");
+    assert!(free < Duration::from_secs(15), "{free:?}");
+    successor.wait_until("the late pane is committed", |successor| {
+        successor.metric_sum("tidegate_window_fires_total", "late") > 0.0
+    });
+    println!("unblocked: the pane is there after {:?}", clock.monotonic().0);
+    finish(&cluster, prefix, successor);
+    let figures = check(&cluster, prefix, LATENESS).figures();
+    println!("unblocked: {figures:?}");
+    assert_eq!(figures.late_panes, 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tidegate::clock::Clock;
 use crate::support::broker::Broker;
 use crate::support::cluster::Cluster;
 use crate::support::job::total;
-use crate::support::ledger::{Feed, Order, check_complete, check_nothing_twice, config};
+use crate::support::ledger::{Feed, Order, check_by_partition, config};
 use crate::support::process::Tidegate;
 
 /// The topics of a job with so many partitions, and its configuration with the message key as the key.
@@ -101,7 +101,7 @@ fn two_subtasks_share_four_partitions_and_every_record_is_in_one_place() {
     let took = stop(&mut service);
     let ends: Vec<_> = (0..4).map(|partition| Some(cluster.end(&input, partition))).collect();
     assert_eq!(cluster.committed(prefix, &input, 4), ends, "both have committed all they read");
-    let places = check_complete(&cluster, prefix);
+    let places = check_by_partition(&cluster, prefix, 4);
     println!("shared: stopped in {took:?}, {places:?}");
     assert!(took < Duration::from_secs(4), "{took:?}");
     let log = service.log();
@@ -124,7 +124,7 @@ fn a_subtask_without_partitions_is_a_standby() {
 
 #[test]
 fn a_partition_that_moves_is_shown_by_one_subtask_at_a_time() {
-    let prefix = "moved";
+    let prefix = "shown-by-one";
     let (cluster, config) = job(prefix, 4);
     let mut first = Tidegate::run(&config, &["--set", "service.subtasks=2"]);
     wait_for_shares(&mut first, &[2, 2]);
@@ -157,7 +157,7 @@ fn a_partition_that_moves_is_shown_by_one_subtask_at_a_time() {
         first.metric_sum("tidegate_records_in_total", "") >= counted + 400.0
     });
     stop(&mut first);
-    println!("moved: {:?}", check_nothing_twice(&cluster, prefix));
+    println!("moved: {:?}", check_by_partition(&cluster, prefix, 4));
 }
 
 #[test]

@@ -391,5 +391,5 @@ fn assert_reachable(bootstrap: &str) {
 
 const KAFKA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kafka-dist/kafka");
 const CLUSTER_ID: &str = "dGlkZWdhdGUtdGVzdHMtMA"; // 16 bytes in base64: "tidegate-tests-0"
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 const TAIL_LINES: usize = 40;

@@ -59,8 +59,11 @@ impl Brokers {
 }
 
 /// Copies on two of three are enough to go on with, and one that comes back soon leads again, so that each of them has
-/// something to lose.
-const OF_A_CLUSTER: [(&str, &str); 9] = [
+/// something to lose. A machine that is busy is not to be taken for a broker that has gone.
+const OF_A_CLUSTER: [(&str, &str); 12] = [
+    ("broker.session.timeout.ms", "5000"),
+    ("controller.quorum.fetch.timeout.ms", "5000"),
+    ("controller.quorum.election.timeout.ms", "3000"),
     ("default.replication.factor", "3"),
     ("min.insync.replicas", "2"),
     ("offsets.topic.replication.factor", "3"),

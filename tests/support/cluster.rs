@@ -2,6 +2,7 @@
 
 #![allow(clippy::allow_attributes, dead_code, reason = "no target uses all of it")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rdkafka::admin::{
@@ -10,6 +11,7 @@ use rdkafka::admin::{
 };
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::KafkaResult;
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
@@ -83,6 +85,40 @@ impl Cluster {
         for result in block_on(self.admin().alter_configs(&[alter], &options())).unwrap() {
             result.unwrap();
         }
+    }
+
+    /// The settings of a topic.
+    pub(crate) fn settings(&self, topic: &str) -> BTreeMap<String, String> {
+        let asked = [ResourceSpecifier::Topic(topic)];
+        let answer = block_on(self.admin().describe_configs(&asked, &options())).unwrap();
+        let topics = answer.into_iter().map(Result::unwrap);
+        let entries = topics.flat_map(|topic| topic.entries);
+        entries.map(|entry| (entry.name, entry.value.unwrap_or_default())).collect()
+    }
+
+    /// Deletes a group without members, and with it its offsets.
+    pub(crate) fn delete_group(&self, group: &str) {
+        for result in block_on(self.admin().delete_groups(&[group], &options())).unwrap() {
+            result.unwrap();
+        }
+    }
+
+    /// A consumer that joins a group, and is a member from its first assignment on until it is dropped; it reads nothing
+    /// and commits nothing.
+    pub(crate) fn member(
+        &self,
+        group: &str,
+        topic: &str,
+        properties: &[(&str, &str)],
+    ) -> BaseConsumer {
+        let mut client = self.client();
+        client.set("group.id", group).set("enable.auto.commit", "false");
+        for (name, value) in properties {
+            client.set(*name, *value);
+        }
+        let consumer: BaseConsumer = client.create().unwrap();
+        consumer.subscribe(&[topic]).unwrap();
+        consumer
     }
 
     /// Deletes a topic, and waits until the broker knows nothing of it.
@@ -205,9 +241,9 @@ impl Cluster {
             .iter()
             .map(rdkafka::metadata::MetadataPartition::id);
         let mut list = TopicPartitionList::new();
-        let mut ends = std::collections::BTreeMap::new();
+        let mut ends = BTreeMap::new();
         for partition in partitions {
-            let (_, end) = consumer.fetch_watermarks(topic, partition, TIMEOUT).unwrap();
+            let (_, end) = patiently(|| consumer.fetch_watermarks(topic, partition, TIMEOUT));
             if end > 0 {
                 ends.insert(partition, end);
                 list.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
@@ -238,7 +274,7 @@ impl Cluster {
         let consumer: BaseConsumer = self.client().set("group.id", group).create().unwrap();
         let mut list = TopicPartitionList::new();
         list.add_partition_range(topic, 0, partitions - 1);
-        let committed = consumer.committed_offsets(list, TIMEOUT).unwrap();
+        let committed = patiently(|| consumer.committed_offsets(list.clone(), TIMEOUT));
         let offset = |offset| if let Offset::Offset(offset) = offset { Some(offset) } else { None };
         committed.elements().iter().map(|element| offset(element.offset())).collect()
     }
@@ -246,14 +282,14 @@ impl Cluster {
     /// The offset of the oldest record of a partition.
     pub(crate) fn beginning(&self, topic: &str, partition: i32) -> i64 {
         let consumer: BaseConsumer = self.client().create().unwrap();
-        consumer.fetch_watermarks(topic, partition, TIMEOUT).unwrap().0
+        patiently(|| consumer.fetch_watermarks(topic, partition, TIMEOUT)).0
     }
 
     /// The end offset of a partition, transaction markers included.
     pub(crate) fn end(&self, topic: &str, partition: i32) -> i64 {
         let consumer: BaseConsumer =
             self.client().set("isolation.level", "read_uncommitted").create().unwrap();
-        consumer.fetch_watermarks(topic, partition, TIMEOUT).unwrap().1
+        patiently(|| consumer.fetch_watermarks(topic, partition, TIMEOUT)).1
     }
 }
 
@@ -277,6 +313,17 @@ pub(crate) fn send(producer: &BaseProducer, topic: &str, record: &Record) {
         outgoing = back;
         producer.poll(Duration::from_millis(10));
     }
+}
+
+/// Asks again while the brokers are about to agree on who leads what.
+fn patiently<T>(mut ask: impl FnMut() -> KafkaResult<T>) -> T {
+    for _ in 0..100 {
+        if let Ok(answer) = ask() {
+            return answer;
+        }
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    ask().unwrap()
 }
 
 fn read_record(message: &rdkafka::message::BorrowedMessage<'_>) -> Record {

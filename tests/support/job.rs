@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use crate::support::broker::Broker;
 use crate::support::cluster::{Cluster, Record};
-use crate::support::process::Tidegate;
+use crate::support::ledger::read_topics;
+use crate::support::oracle::Topics;
+use crate::support::process::{Tidegate, tidegate};
 
 /// Counts records and adds up `v` by `k` in windows of 10 s, on the topics `<name>-in`, `-out`, `-late` and `-dead`.
 /// The watermark follows every record at once, without a bound, and partitions are never idle.
@@ -15,6 +17,16 @@ pub(crate) struct Job {
     pub(crate) name: &'static str,
     /// What the service is given; a test changes what it is about.
     pub(crate) config: String,
+}
+
+/// A result with all that tells it from others, and its pane as `index timing`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Row {
+    pub(crate) start: i64,
+    pub(crate) key: String,
+    pub(crate) pane: String,
+    pub(crate) count: i64,
+    pub(crate) sum: i64,
 }
 
 /// A result.
@@ -91,9 +103,25 @@ impl Job {
         self
     }
 
+    /// Sets a property of the consumer.
+    pub(crate) fn consumer(self, property: &str, value: &str) -> Self {
+        let section = "[kafka.consumer.properties]\n";
+        let job = if self.config.contains(section) {
+            self
+        } else {
+            self.replace("[[source]]", &format!("{section}[[source]]"))
+        };
+        job.replace(section, &format!("{section}\"{property}\" = \"{value}\"\n"))
+    }
+
     /// Writes to its input.
     pub(crate) fn produce(&self, records: &[Record]) {
         self.cluster.produce(&self.topic("in"), records);
+    }
+
+    /// Everything in all of them.
+    pub(crate) fn read_all(&self) -> Topics {
+        read_topics(&self.cluster, self.name)
     }
 
     /// Everything in one of its topics.
@@ -136,6 +164,59 @@ impl Job {
         panes
     }
 
+    /// The results with their panes, ordered by window, key and pane.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let row = |record: &Record| {
+            let result = record.json();
+            let number = |name: &str| result[name].as_i64().unwrap();
+            let key = result.get("k").or(result.get("key")).unwrap().as_str().unwrap();
+            let pane = &result["pane"];
+            Row {
+                start: number("window_start"),
+                key: key.to_owned(),
+                pane: format!("{} {}", pane["index"], pane["timing"].as_str().unwrap()),
+                count: number("count"),
+                sum: number("sum"),
+            }
+        };
+        let mut rows: Vec<_> = self.read("out").iter().map(row).collect();
+        rows.sort();
+        rows
+    }
+
+    /// The late records by their partitions and offsets, each with the clock it was judged by.
+    pub(crate) fn late(&self) -> BTreeMap<(i64, i64), i64> {
+        let late = self.read("late");
+        let number = |record: &Record, name: &str| -> i64 {
+            record.header(&format!("tidegate.{name}")).unwrap().parse().unwrap()
+        };
+        let places = late.iter().map(|record| {
+            let place = (number(record, "partition"), number(record, "offset"));
+            (place, number(record, "watermark"))
+        });
+        let places: BTreeMap<_, _> = places.collect();
+        assert_eq!(places.len(), late.len(), "a record is late twice");
+        places
+    }
+
+    /// The topic that keeps its state.
+    pub(crate) fn changelog(&self) -> String {
+        format!("{}-{}-changelog", self.name, self.topic("in"))
+    }
+
+    /// Waits until all that is in the input is committed.
+    pub(crate) fn wait_until_committed(&self, partitions: i32, witness: &mut Tidegate) {
+        let ends = self.ends(partitions);
+        witness.wait_until("everything is committed", |_| self.committed(partitions) == ends);
+    }
+
+    /// Runs `tidegate reset`: whether it succeeded, and all that it said.
+    pub(crate) fn reset(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = tidegate("reset", &self.config, arguments);
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    }
+
     /// What the group has committed in the input, by partition.
     pub(crate) fn committed(&self, partitions: i32) -> Vec<Option<i64>> {
         self.cluster.committed(self.name, &self.topic("in"), partitions)
@@ -163,6 +244,16 @@ pub(crate) fn wait_for_total(service: &mut Tidegate, family: &str, labels: &str,
 /// Waits until the service has read so far, all partitions added up; transaction markers count.
 pub(crate) fn wait_for_offset(service: &mut Tidegate, offsets: i64) {
     wait_for_total(service, "tidegate_consumed_offset", "", offsets);
+}
+
+/// What one of [`Job::rows`] is to be.
+pub(crate) fn row(start: i64, key: &str, pane: &str, count: i64, sum: i64) -> Row {
+    Row { start, key: key.to_owned(), pane: pane.to_owned(), count, sum }
+}
+
+/// The same record where the message key is the key.
+pub(crate) fn keyed(partition: i32, key: &str, ts: i64, v: i64) -> Record {
+    Record { key: Some(key.as_bytes().to_vec()), ..event(partition, key, ts, v) }
 }
 
 /// A record that the job counts.

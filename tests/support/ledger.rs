@@ -2,12 +2,13 @@
 
 #![allow(clippy::allow_attributes, dead_code, reason = "no target uses all of it")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::cluster::{Cluster, Record, send};
+use super::oracle::{Figures, KeyOf, Rules, Topics, Verdict, judge};
 use rdkafka::producer::{BaseProducer, Producer};
 
 /// How the records of a [`Feed`] follow each other.
@@ -171,85 +172,39 @@ pub(crate) fn create_topics(cluster: &Cluster, prefix: &str) {
     }
 }
 
-/// Where the records of an input topic are, as a `read_committed` reader finds them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
-    pub(crate) in_panes: i64,
-    pub(crate) late: usize,
-    pub(crate) dead: usize,
-    pub(crate) panes: usize,
+/// Everything in the four topics of a prefix.
+pub(crate) fn read_topics(cluster: &Cluster, prefix: &str) -> Topics {
+    let read = |suffix: &str| cluster.read(&format!("{prefix}-{suffix}"));
+    Topics { input: read("in"), results: read("out"), late: read("late"), dead: read("dead") }
 }
 
-/// Checks that each record of the input but the closing ones is in exactly one place and each pane was written once.
-pub(crate) fn check_complete(cluster: &Cluster, prefix: &str) -> Places {
-    let (expected, panes, places) = compare(cluster, prefix);
-    assert_eq!(panes, expected, "panes, and what they should be");
-    places
+/// Checks that each record of the input is in exactly one place and each pane was written once.
+pub(crate) fn check_complete(cluster: &Cluster, prefix: &str) -> Figures {
+    check(cluster, prefix, 0).figures()
 }
 
-/// The same where windows were lost with the process or the partition that held them: panes may be missing or short,
-/// but nothing may be written twice or be more than there was.
-pub(crate) fn check_nothing_twice(cluster: &Cluster, prefix: &str) -> Places {
-    let (expected, panes, places) = compare(cluster, prefix);
-    for (place, (count, sum)) in panes {
-        let (all, total) = expected.get(&place).copied().unwrap_or_default();
-        assert!(count <= all && sum <= total, "{place:?}: {count} of {all}, {sum} of {total}");
-    }
-    places
+/// The same of a service whose key is the message key, over this many partitions.
+pub(crate) fn check_by_partition(cluster: &Cluster, prefix: &str, partitions: i32) -> Figures {
+    let rules = Rules { partitions, key: KeyOf::Message, ..rules(0) };
+    judge(&rules, &read_topics(cluster, prefix)).figures()
 }
 
-/// Count and sum of each window and key.
-type Panes = BTreeMap<(i64, Vec<u8>), (i64, i64)>;
+/// What the oracle says of a service of [`config`] that allows this lateness, in milliseconds.
+pub(crate) fn check(cluster: &Cluster, prefix: &str, allowed_lateness: i64) -> Verdict {
+    judge(&rules(allowed_lateness), &read_topics(cluster, prefix))
+}
 
-fn compare(cluster: &Cluster, prefix: &str) -> (Panes, Panes, Places) {
-    let input: BTreeMap<_, _> = cluster
-        .read(&format!("{prefix}-in"))
-        .into_iter()
-        .map(|record| ((record.partition, record.offset), record.payload.unwrap()))
-        .collect();
-    let mut elsewhere = BTreeSet::new();
-    let mut count = |suffix: &str| {
-        let records = cluster.read(&format!("{prefix}-{suffix}"));
-        for record in &records {
-            let number = |name: &str| record.header(name).unwrap().parse::<i64>().unwrap();
-            let partition = i32::try_from(number("tidegate.partition")).unwrap();
-            let place = (partition, number("tidegate.offset"));
-            assert_eq!(input.get(&place), record.payload.as_ref(), "{suffix}: {place:?}");
-            assert!(elsewhere.insert(place), "twice: {place:?} in {suffix}");
-        }
-        records.len()
-    };
-    let (late, dead) = (count("late"), count("dead"));
-
-    let mut expected = Panes::new();
-    for (place, payload) in &input {
-        if elsewhere.contains(place) {
-            continue;
-        }
-        let record: serde_json::Value = serde_json::from_slice(payload).unwrap();
-        let (key, time) = (record["k"].as_str().unwrap(), record["t"].as_i64().unwrap());
-        if key.starts_with(CLOSING) {
-            continue;
-        }
-        let window = (time - time.rem_euclid(10_000), key.as_bytes().to_vec());
-        let (count, sum) = expected.entry(window).or_default();
-        *count += 1;
-        *sum += record["v"].as_i64().unwrap();
+fn rules(allowed_lateness: i64) -> Rules {
+    Rules {
+        partitions: PARTITIONS,
+        bound: 2_000,
+        window: 10_000,
+        allowed_lateness,
+        time: "t",
+        value: "v",
+        key: KeyOf::Field("k"),
+        added: BTreeSet::new(),
     }
-
-    let mut panes = Panes::new();
-    let mut seen = BTreeSet::new();
-    for record in cluster.read(&format!("{prefix}-out")) {
-        let result = record.json();
-        let number = |name: &str| result[name].as_i64().unwrap();
-        let window = (number("window_start"), record.key.clone().unwrap());
-        let index = result["pane"]["index"].as_i64().unwrap();
-        assert!(seen.insert((window.clone(), index)), "twice: {result}");
-        panes.insert(window, (number("count"), number("sum")));
-    }
-    let in_panes = panes.values().map(|(count, _)| count).sum();
-    let places = Places { in_panes, late, dead, panes: seen.len() };
-    (expected, panes, places)
 }
 
 pub(crate) const PARTITIONS: i32 = 3;

@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -24,17 +24,15 @@ pub(crate) struct Tidegate {
 impl Tidegate {
     /// Starts `tidegate run` with this configuration; it listens on a port of its own.
     pub(crate) fn run(config: &str, arguments: &[&str]) -> Self {
-        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = std::env::temp_dir()
-            .join(format!("tidegate-test-{}-{number}.toml", std::process::id()));
-        std::fs::write(&path, config).unwrap();
+        let path = write_config(config);
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .arg("run")
             .arg("--config")
             .arg(&path)
             .args(["--set", "http.listen=127.0.0.1:0", "--set", "log.format=json"])
             .args(arguments)
+            .env_remove("TIDEGATE_SEED")
+            .env_remove("TIDEGATE_CHAOS_FAULTS")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -112,10 +110,33 @@ impl Tidegate {
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
             .unwrap();
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        if let Err(error) = stream.read_to_string(&mut answer) {
+            panic!("no answer: {error}\n{}", self.log());
+        }
         let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
         let body = answer.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned());
         (code, body)
+    }
+
+    /// The body of a GET; `None` if there is no answer in time, whatever the reason.
+    pub(crate) fn try_get(&mut self, path: &str, patience: Duration) -> Option<String> {
+        self.log();
+        if self.address.is_none() && !self.seen.iter().any(|line| line.contains("\"listening\"")) {
+            return None;
+        }
+        let address = self.address();
+        let mut stream = TcpStream::connect_timeout(&address.parse().unwrap(), patience).ok()?;
+        stream.set_read_timeout(Some(patience)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
+            .ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+    }
+
+    /// Its exit status, once it has ended.
+    pub(crate) fn try_wait(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     /// The value of a metric whose series begins with this text; `None` if there is none.
@@ -179,8 +200,35 @@ impl Drop for Tidegate {
         // It may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
+        if std::thread::panicking() {
+            println!("the log of process {}:\n{}", self.child.id(), self.log());
+        }
         drop(std::fs::remove_file(&self.config));
     }
+}
+
+/// Runs a command of the program that ends by itself, with this configuration and without a terminal.
+pub(crate) fn tidegate(command: &str, config: &str, arguments: &[&str]) -> Output {
+    let path = write_config(config);
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg(command)
+        .arg("--config")
+        .arg(&path)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    std::fs::remove_file(&path).unwrap();
+    output
+}
+
+fn write_config(config: &str) -> PathBuf {
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path =
+        std::env::temp_dir().join(format!("tidegate-test-{}-{number}.toml", std::process::id()));
+    std::fs::write(&path, config).unwrap();
+    path
 }
 
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -6,8 +6,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use tidegate::clock::Clock;
-
 /// Writes one record without a key to a partition, with one header whose name may be any bytes.
 pub(crate) fn produce(
     bootstrap: &str,
@@ -31,10 +29,10 @@ pub(crate) fn produce(
     let mut checked = Vec::new();
     checked.extend(0i16.to_be_bytes());
     checked.extend(0i32.to_be_bytes()); // last offset delta
-    // Of now: a topic's retention would soon delete what is older.
-    let timestamp = Clock::wall().0.to_be_bytes();
-    checked.extend(timestamp); // first timestamp
-    checked.extend(timestamp); // greatest timestamp
+    // Of the present, since the broker deletes what is old.
+    let now = tidegate::clock::Clock::wall().0;
+    checked.extend(now.to_be_bytes()); // first timestamp
+    checked.extend(now.to_be_bytes()); // greatest timestamp
     checked.extend((-1i64).to_be_bytes()); // no producer id
     checked.extend((-1i16).to_be_bytes());
     checked.extend((-1i32).to_be_bytes());

@@ -2,6 +2,8 @@
 
 #![allow(clippy::allow_attributes, dead_code, reason = "no target uses all of it")]
 
+use std::fmt;
+
 /// A record, to be written or as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -29,5 +31,23 @@ impl Record {
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         let (_, value) = self.headers.iter().rev().find(|(key, _)| key == name)?;
         Some(String::from_utf8_lossy(value.as_deref().unwrap_or_default()).into_owned())
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes: &Option<Vec<u8>>| match bytes {
+            Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            None => "-".to_owned(),
+        };
+        write!(
+            f,
+            "{}@{} {} {}",
+            self.partition,
+            self.offset,
+            text(&self.key),
+            text(&self.payload)
+        )?;
+        self.headers.iter().try_for_each(|(name, value)| write!(f, " {name}={}", text(value)))
     }
 }

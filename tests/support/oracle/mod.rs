@@ -16,11 +16,13 @@ mod difference;
 mod elsewhere;
 mod history;
 mod panes;
+mod report;
 
 use std::collections::BTreeSet;
 
 use super::record::Record;
 use history::History;
+use report::report;
 
 /// What the service was told; times in milliseconds.
 #[derive(Clone, Debug)]
@@ -86,14 +88,10 @@ pub(crate) struct Figures {
 }
 
 impl Verdict {
-    /// The objections, the first of them in full.
+    /// The objections, the first of each kind in full.
     pub(crate) fn text(&self) -> String {
         let Self { objections, figures } = self;
-        let shown = objections.iter().take(SHOWN).map(|objection| format!("  {objection}\n"));
-        let shown: String = shown.collect();
-        let more = objections.len().saturating_sub(SHOWN);
-        let more = if more > 0 { format!("  and {more} more\n") } else { String::new() };
-        format!("{} objections, {figures:?}\n{shown}{more}", objections.len())
+        format!("{} objections, {figures:?}\n{}", objections.len(), report(objections))
     }
 
     /// The figures; fails the test if there is an objection.
@@ -142,5 +140,3 @@ type Place = (i32, i64);
 fn show((partition, offset): Place) -> String {
     format!("{partition}@{offset}")
 }
-
-const SHOWN: usize = 40;
