@@ -87,9 +87,10 @@ fn a_stop_without_a_broker_ends_in_time_and_says_what_is_missing() {
     let mut broker = broker();
     let cluster = Cluster::new(broker.bootstrap());
     create_topics(&cluster, prefix);
-    // With a field as the key the second would stand by.
-    let config =
-        config(&cluster.bootstrap, prefix).replace("fields = [\"k\"]", "from = \"message\"");
+    // With a field as the key the second would stand by. A member whose session ends first has nothing left to commit.
+    let config = config(&cluster.bootstrap, prefix)
+        .replace("fields = [\"k\"]", "from = \"message\"")
+        .replace("\"6000\"", "\"60000\"");
     let mut services = ["one", "two"].map(|instance| {
         Tidegate::run(&config, &["--set", &format!("kafka.instance_id={instance}")])
     });
@@ -98,17 +99,20 @@ fn a_stop_without_a_broker_ends_in_time_and_says_what_is_missing() {
     }
     let feeding = Feeding::start(&cluster, &format!("{prefix}-in"), Feed::new(Order::Disorder, 7));
     let [mut reader, mut other] = services;
-    reader.wait_until("one of them reads", |reader| {
-        reader.metric_sum("tidegate_records_in_total", "")
-            + other.metric_sum("tidegate_records_in_total", "")
-            > 0.0
+    reader.wait_until("both read", |reader| {
+        let has_read =
+            |service: &mut Tidegate| service.metric_sum("tidegate_records_in_total", "") > 0.0;
+        has_read(reader) && has_read(&mut other)
     });
     broker.kill();
-    // Records that were read and not committed are what makes a stop fail.
-    if reader.metric_sum("tidegate_partitions", "") == 0.0 {
+    // Records that were read and not committed are what makes a stop fail. Who had none to commit cannot know.
+    let is_blocked = |service: &mut Tidegate| service.log().contains("waiting for the brokers");
+    reader.wait_until("one of them is blocked", |reader| {
+        is_blocked(reader) || is_blocked(&mut other)
+    });
+    if !is_blocked(&mut reader) {
         std::mem::swap(&mut reader, &mut other);
     }
-    reader.wait_for_line("waiting for the brokers");
 
     let (code, took) = end_of(&mut reader, "TERM");
     let log = reader.log();

@@ -55,8 +55,11 @@ impl Tidegate {
         if let Some(line) = self.seen.iter().find(|line| line.contains(text)) {
             return line.clone();
         }
+        let clock = Clock::start();
         loop {
-            let Ok(line) = self.lines.recv_timeout(PATIENCE) else {
+            let passed = clock.monotonic().0;
+            let line = self.lines.recv_timeout(PATIENCE.saturating_sub(passed));
+            let Some(line) = line.ok().filter(|_| passed < PATIENCE) else {
                 panic!("no line with {text:?} in the log:\n{}", self.seen.join("\n"));
             };
             self.seen.push(line.clone());
@@ -176,10 +179,11 @@ impl Tidegate {
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let clock = Clock::start();
         loop {
-            match self.lines.recv_timeout(PATIENCE.saturating_sub(clock.monotonic().0)) {
-                Ok(line) => self.seen.push(line),
+            let passed = clock.monotonic().0;
+            match self.lines.recv_timeout(PATIENCE.saturating_sub(passed)) {
+                Ok(line) if passed < PATIENCE => self.seen.push(line),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
-                Err(mpsc::RecvTimeoutError::Timeout) => {
+                Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => {
                     panic!("the service did not end:\n{}", self.log());
                 }
             }
