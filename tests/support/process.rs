@@ -33,6 +33,7 @@ impl Tidegate {
             .args(arguments)
             .env_remove("TIDEGATE_SEED")
             .env_remove("TIDEGATE_CHAOS_FAULTS")
+            .env_remove("TIDEGATE_SOAK_SECONDS")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

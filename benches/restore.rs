@@ -1,0 +1,188 @@
+//! How fast state comes back: a restart with 1,000,000 open (window, key) entries beside a bare read of the same
+//! changelog, on a real broker. Prints both, and what part of the bare read's speed the restore reaches.
+//!
+//! `cargo bench --features real-kafka --bench restore`; the first argument that is a number is that of the entries.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a benchmark may panic, and says what it has measured"
+)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::Message;
+use rdkafka::{Offset, TopicPartitionList};
+use support::broker::Broker;
+use support::cluster::{Cluster, send};
+use support::process::Tidegate;
+use support::record::Record;
+use tidegate::clock::Clock;
+
+const PARTITIONS: i32 = 4;
+const WINDOWS: usize = 10;
+const ROUNDS: usize = 5;
+const CHANGELOG: &str = "restore-restore-in-changelog";
+
+fn main() {
+    let given = std::env::args().find_map(|argument| argument.parse().ok());
+    let entries = given.unwrap_or(1_000_000);
+    let broker = Broker::start();
+    let cluster = Cluster::new(broker.bootstrap());
+    cluster.create("restore-in", PARTITIONS, &[]);
+    open_windows(&cluster, entries);
+    let config = config(&cluster.bootstrap);
+    let mut service = Tidegate::run(&config, &[]);
+    let ends: Vec<_> =
+        (0..PARTITIONS).map(|partition| Some(cluster.end("restore-in", partition))).collect();
+    while cluster.committed("restore", "restore-in", PARTITIONS) != ends {
+        service.log();
+        std::thread::park_timeout(Duration::from_millis(200));
+    }
+    service.stop();
+    println!("{entries} entries in {WINDOWS} windows and {PARTITIONS} partitions are open");
+
+    let mut ratios = Vec::new();
+    for round in 1..=ROUNDS {
+        let bare = bare_read(&cluster);
+        let (restored, took) = restore(&config);
+        assert_eq!(restored, entries, "not all that was open came back");
+        let ratio = bare.took.as_secs_f64() / took;
+        println!(
+            "{round}: bare read of {} messages, {} bytes in {:.3} s; restore in {took:.3} s ({:.0} entries/s): {:.0} % of \
+             the speed",
+            bare.messages,
+            bare.bytes,
+            bare.took.as_secs_f64(),
+            f64::from(u32::try_from(restored).unwrap()) / took,
+            ratio * 100.0
+        );
+        ratios.push(ratio);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let median = ratios.get(ROUNDS / 2).unwrap();
+    println!(
+        "median of {ROUNDS}: a restore has {:.0} % of the speed of a bare read",
+        median * 100.0
+    );
+}
+
+/// Writes one record for each entry, so that the windows are open and stay so.
+fn open_windows(cluster: &Cluster, entries: usize) {
+    let producer = cluster.producer();
+    for nth in 0..entries {
+        let (window, key) = (nth % WINDOWS, nth / WINDOWS);
+        let partition = i32::try_from(key % usize::try_from(PARTITIONS).unwrap()).unwrap();
+        let json = format!(r#"{{"t":{},"v":{}}}"#, 1_700_000_000_000 + 10_000 * window, nth * 7);
+        let mut record = Record::of(partition, json);
+        record.key = Some(format!("customer-{key:07}").into_bytes());
+        send(&producer, "restore-in", &record);
+    }
+    rdkafka::producer::Producer::flush(&producer, Duration::from_mins(1)).unwrap();
+}
+
+fn config(bootstrap: &str) -> String {
+    format!(
+        r#"
+        [kafka]
+        bootstrap_servers = "{bootstrap}"
+        group_id = "restore"
+        instance_id = "one"
+        [[source]]
+        topic = "restore-in"
+        timestamp = {{ field = "t" }}
+        watermark = {{ strategy = "bounded_out_of_orderness", max_out_of_orderness = "1h", idle_timeout = "off" }}
+        [window]
+        size = "10s"
+        [key]
+        from = "message"
+        [[aggregate]]
+        name = "count"
+        function = "count"
+        [[aggregate]]
+        name = "sum"
+        function = "sum"
+        field = "v"
+        [[aggregate]]
+        name = "max"
+        function = "max"
+        field = "v"
+        [results]
+        topic = "restore-out"
+        [late]
+        topic = "restore-late"
+        [dead_letter]
+        topic = "restore-dead"
+        [topics]
+        create = true
+        "#
+    )
+}
+
+struct BareRead {
+    messages: usize,
+    bytes: usize,
+    took: Duration,
+}
+
+/// Reads the changelog as fast as the client does, and looks at nothing in it.
+fn bare_read(cluster: &Cluster) -> BareRead {
+    let clock = Clock::start();
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", &cluster.bootstrap)
+        .set("group.id", "restore-bare-read")
+        .set("isolation.level", "read_committed")
+        .set("enable.auto.commit", "false")
+        // As the service reads it.
+        .set("fetch.queue.backoff.ms", "5")
+        .set("fetch.message.max.bytes", "10485760")
+        .set("fetch.wait.max.ms", "10")
+        .create()
+        .unwrap();
+    let mut list = TopicPartitionList::new();
+    let mut ends = Vec::new();
+    for partition in 0..PARTITIONS {
+        let end = cluster.end(CHANGELOG, partition);
+        let beginning = cluster.beginning(CHANGELOG, partition);
+        list.add_partition_offset(CHANGELOG, partition, Offset::Offset(beginning)).unwrap();
+        ends.push(Offset::Offset(end));
+    }
+    // Without it the client would look for the leaders when it begins, and again after a while.
+    consumer.fetch_metadata(Some(CHANGELOG), Duration::from_secs(10)).unwrap();
+    consumer.assign(&list).unwrap();
+    let (mut messages, mut bytes) = (0, 0);
+    loop {
+        if let Some(message) = consumer.poll(Duration::from_millis(5)) {
+            messages += 1;
+            bytes += message.unwrap().payload().map_or(0, <[u8]>::len);
+            continue;
+        }
+        let positions = consumer.position().unwrap();
+        let at: Vec<_> = positions
+            .elements()
+            .iter()
+            .map(rdkafka::topic_partition_list::TopicPartitionListElem::offset)
+            .collect();
+        if at == ends {
+            return BareRead { messages, bytes, took: clock.monotonic().0 };
+        }
+    }
+}
+
+/// Starts the service and stops it again: how many entries came back, and in how many seconds.
+fn restore(config: &str) -> (usize, f64) {
+    let mut service = Tidegate::run(config, &[]);
+    service.wait_for_line("state restored");
+    let line: serde_json::Value =
+        serde_json::from_str(&service.wait_for_line("state restored")).unwrap();
+    let entries = usize::try_from(line["entries"].as_u64().unwrap()).unwrap();
+    let took = service.metric("tidegate_restore_seconds_sum").unwrap();
+    service.stop();
+    (entries, took)
+}
