@@ -242,7 +242,8 @@ impl KafkaSink {
         self.producer = self
             .clients
             .producer(least, greatest)
-            .map_err(|error| SinkError::Fatal(error.to_string()))?;
+            // It could be made before: a machine that is too busy to start its threads within 5 s.
+            .map_err(|error| SinkError::Retry(error.to_string()))?;
         self.life = Life::Created;
         self.begun = None;
         Ok(())
@@ -406,9 +407,9 @@ impl TransactionalSink for KafkaSink {
         let limits = admin::limits(&self.clients, &self.topics)
             .map_err(|error| SinkError::Retry(error.to_string()))?;
         let changed = message_bytes(&limits) != message_bytes(&self.limits);
-        self.limits = limits;
+        let before = std::mem::replace(&mut self.limits, limits);
         if changed {
-            self.make_anew()?;
+            self.make_anew().inspect_err(|_| self.limits = before)?;
         }
         // Also where an attempt before this one made the producer and went no further.
         self.init()?;
