@@ -15,6 +15,8 @@
 mod bad_input;
 #[path = "kafka/flights.rs"]
 mod flights;
+#[path = "kafka/growth.rs"]
+mod growth;
 #[path = "kafka/moves.rs"]
 mod moves;
 #[path = "kafka/outages.rs"]

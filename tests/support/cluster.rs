@@ -63,7 +63,7 @@ impl Cluster {
     }
 
     /// Waits until the broker tells of the topic with this many partitions.
-    fn wait_for(&self, topic: &str, partitions: i32) {
+    pub(crate) fn wait_for(&self, topic: &str, partitions: i32) {
         let consumer: BaseConsumer = self.client().create().unwrap();
         for _ in 0..600 {
             let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).unwrap();

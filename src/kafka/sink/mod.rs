@@ -305,6 +305,17 @@ impl TransactionalSink for KafkaSink {
                     record = back;
                     self.producer.poll(Duration::from_millis(10));
                 }
+                // It has been added, and the client looks again on its own in minutes only.
+                Some(RDKafkaErrorCode::UnknownPartition)
+                    if self.clock.monotonic().since(began) < REQUEST_TIMEOUT =>
+                {
+                    record = back;
+                    let client = self.producer.client();
+                    client.fetch_metadata(Some(topic), REQUEST_TIMEOUT).map_err(|error| {
+                        SinkError::Retry(format!("asking for the partitions of `{topic}`: {error}"))
+                    })?;
+                    self.producer.poll(Duration::from_millis(10));
+                }
                 Some(RDKafkaErrorCode::QueueFull) => {
                     return Err(SinkError::Retry(
                         "the brokers take nothing and the queue is full".to_owned(),
