@@ -13,6 +13,8 @@
 
 #[path = "kafka/bad_input.rs"]
 mod bad_input;
+#[path = "kafka/drift.rs"]
+mod drift;
 #[path = "kafka/flights.rs"]
 mod flights;
 #[path = "kafka/growth.rs"]

@@ -22,6 +22,8 @@ pub struct KafkaChangelog {
     topics: BTreeMap<u16, String>,
     /// How many partitions each is known to have at least.
     known: BTreeMap<u16, i32>,
+    /// How often in a row one of them was not there.
+    absences: u32,
     reader: Option<BaseConsumer<Reported>>,
     open: BTreeMap<PartitionId, OpenPartition>,
 }
@@ -48,7 +50,14 @@ impl std::fmt::Debug for KafkaChangelog {
 
 impl KafkaChangelog {
     pub(super) fn new(clients: Arc<Clients>, topics: BTreeMap<u16, String>) -> Self {
-        Self { clients, topics, known: BTreeMap::new(), reader: None, open: BTreeMap::new() }
+        Self {
+            clients,
+            topics,
+            known: BTreeMap::new(),
+            absences: 0,
+            reader: None,
+            open: BTreeMap::new(),
+        }
     }
 
     fn name(&self, at: PartitionId) -> &str {
@@ -77,6 +86,18 @@ impl KafkaChangelog {
         Ok(open)
     }
 
+    /// A topic that a broker does not know may be new to it, or gone.
+    fn is_absent(&mut self, name: &str) -> SourceError {
+        self.known.clear();
+        self.absences += 1;
+        if self.absences < GONE_AFTER {
+            return SourceError::Retry(format!("the changelog topic `{name}` is not there"));
+        }
+        SourceError::Fatal(format!(
+            "the changelog topic `{name}` has been deleted; `tidegate reset` begins anew"
+        ))
+    }
+
     /// The next partition that has come to its end and of which the owner does not know it yet.
     fn next_end(&mut self) -> Option<PartitionId> {
         let (at, partition) = self
@@ -103,12 +124,14 @@ impl KafkaChangelog {
 
 impl Changelog for KafkaChangelog {
     fn ensure(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
-        for (number, name) in &self.topics {
-            let of_topic = partitions.iter().filter(|at| at.topic == *number);
+        for (number, name) in self.topics.clone() {
+            let of_topic = partitions.iter().filter(|at| at.topic == number);
             let Some(wanted) = of_topic.map(|at| at.partition + 1).max() else { continue };
-            let known = self.known.entry(*number).or_default();
-            if *known < wanted {
-                *known = changelog_topic::grow(&self.clients, name, wanted)?;
+            if self.known.get(&number).is_none_or(|known| *known < wanted) {
+                match changelog_topic::grow(&self.clients, &name, wanted)? {
+                    0 => return Err(self.is_absent(&name)),
+                    count => self.known.insert(number, count),
+                };
             }
         }
         Ok(())
@@ -116,7 +139,9 @@ impl Changelog for KafkaChangelog {
 
     fn open(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
         self.close();
-        let open = self.bounds(partitions)?;
+        // Where this fails, whether the topic is still there is looked at once more.
+        let open = self.bounds(partitions).inspect_err(|_| self.known.clear())?;
+        self.absences = 0;
         let mut list = TopicPartitionList::new();
         for (at, partition) in &open {
             if partition.end > partition.beginning {
@@ -196,6 +221,9 @@ impl Changelog for KafkaChangelog {
         self.open.clear();
     }
 }
+
+/// The tries come at growing intervals: with the last of these the topic has not been there for some seconds.
+const GONE_AFTER: u32 = 6;
 
 fn retry(error: &KafkaError) -> SourceError {
     if error.rdkafka_error_code()

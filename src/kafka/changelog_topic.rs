@@ -127,23 +127,20 @@ fn check(clients: &Clients, name: &str) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Gives the topic at least this many partitions. How many it has.
+/// Gives the topic at least this many partitions. How many it has; 0: it is not there.
 pub(super) fn grow(clients: &Clients, name: &str, wanted: i32) -> Result<i32, SourceError> {
     let retry = |cause: String| SourceError::Retry(cause);
     let admin = clients.admin().map_err(|error| retry(error.to_string()))?;
+    // All topics are asked for, since asking for one may create it.
     let metadata = admin
         .inner()
-        .fetch_metadata(Some(name), REQUEST_TIMEOUT)
+        .fetch_metadata(None, REQUEST_TIMEOUT)
         .map_err(|error| retry(error.to_string()))?;
-    let count = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
+    let found = metadata.topics().iter().find(|topic| topic.name() == name);
+    let count = found.map_or(0, |topic| topic.partitions().len());
     let known = i32::try_from(count).unwrap_or(i32::MAX);
-    if known >= wanted {
+    if known >= wanted || known == 0 {
         return Ok(known);
-    }
-    if known == 0 {
-        return Err(SourceError::Fatal(format!(
-            "the changelog topic `{name}` has been deleted; `tidegate reset` begins anew"
-        )));
     }
     let more = [NewPartitions::new(name, usize::try_from(wanted).unwrap_or_default())];
     let results = block_on(admin.create_partitions(&more, &options()))
