@@ -8,6 +8,7 @@ mod assignment;
 mod commit;
 mod edge;
 mod engine;
+mod heirs;
 mod membership;
 mod message;
 mod recovery;

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::PipelineError;
 use super::edge::{Changelog, ChangelogEvent, CommittedOffset, Source, SourceError};
+use super::{PipelineError, heirs};
 use crate::codec::changelog::{Layout, Restored, Restorer, SavedPartition, ShardWriter, layout};
 use crate::config::{Config, Guarantee};
 use crate::event_time::{
@@ -154,7 +154,7 @@ impl Recovery {
             Step::Reading(reading) => {
                 for _ in 0..MESSAGES_PER_STEP {
                     if reading.logs.iter().all(|log| log.done) {
-                        return self.finish(changelog, terms, now);
+                        return self.finish(source, changelog, terms, now);
                     }
                     let mut outcome = Ok(());
                     let came = changelog
@@ -175,8 +175,9 @@ impl Recovery {
         self.step = Step::Ready(ready);
     }
 
-    fn finish<C: Changelog>(
+    fn finish<S: Source, C: Changelog>(
         &mut self,
+        source: &S,
         changelog: &mut C,
         terms: &Terms,
         now: MonotonicTime,
@@ -185,7 +186,8 @@ impl Recovery {
         let step = std::mem::replace(&mut self.step, Step::Offsets(now));
         let Step::Reading(reading) = step else { return Ok(Stepped::Busy) };
         match terms.assemble(&self.partitions, reading)? {
-            Assembled::Ready(ready) => {
+            Assembled::Ready(mut ready) => {
+                heirs::look_for(terms.sharding, source, &self.partitions, &mut ready)?;
                 self.step = Step::Ready(ready);
                 Ok(Stepped::Busy)
             }
@@ -201,6 +203,7 @@ impl Recovery {
                     partition = id.partition,
                     "the group has no offset where the changelog has one; taking the changelog's"
                 );
+                heirs::look_for(terms.sharding, source, &self.partitions, &mut ready)?;
                 // So that the group has it again, also where nothing changes any more.
                 ready.writers.values_mut().for_each(ShardWriter::write_again);
                 self.step = Step::Ready(ready);
@@ -315,10 +318,7 @@ impl Terms {
                 // New to the group: the state of the others does not speak of it.
                 continue;
             }
-            let (at, shard) = match sharding {
-                Sharding::OneForAll => (CHANGELOG_OF_ALL, ShardId::All),
-                Sharding::PerPartition => (*id, ShardId::Partition(*id)),
-            };
+            let (at, shard) = log_of(*id, sharding);
             let wanted = mark.map(|mark| mark.sequence);
             match logs.iter().find(|log| log.shard == shard) {
                 Some(log) if log.wanted == wanted => {}
@@ -372,7 +372,10 @@ impl Terms {
                 let topic = self.topics.iter().position(|topic| *topic == saved.topic)?;
                 let id =
                     PartitionId { topic: u16::try_from(topic).ok()?, partition: saved.partition };
-                partitions.contains(&id).then_some((id, saved))
+                // After a change of the key it may have state of its own, and this is what it was before.
+                let mark = reading.committed.get(&id).and_then(|committed| committed.mark);
+                let is_newer = mark.is_some_and(|mark| log_of(id, mark.sharding).1 != log.shard);
+                (partitions.contains(&id) && !is_newer).then_some((id, saved))
             });
             for (id, saved) in saved {
                 let committed = reading.committed.get(&id);
@@ -432,17 +435,16 @@ impl Terms {
                 {
                     let own = ShardId::Partition(*id);
                     state.shard = Some(shard.successor(own));
-                    ready.writers.insert(own, ShardWriter::anew(writer.sequence()));
+                    ready.writers.insert(own, writer.successor());
                 }
             }
             (Sharding::OneForAll, ShardId::Partition(_)) => {
-                let sequence = all.as_ref().map_or(0, |(_, writer)| writer.sequence());
-                let sequence = sequence.max(writer.sequence());
-                let mut successor = shard.successor(ShardId::All);
-                if let Some((before, _)) = all {
-                    successor.succeed(before);
+                let (mut shard, mut writer) = (shard.successor(ShardId::All), writer.successor());
+                if let Some((before, of_before)) = all {
+                    shard.succeed(before);
+                    writer.succeed(of_before);
                 }
-                *all = Some((successor, ShardWriter::anew(sequence)));
+                *all = Some((shard, writer));
             }
         }
     }
@@ -467,6 +469,14 @@ impl Terms {
             committed.offset,
             saved.offset
         )))
+    }
+}
+
+/// The changelog partition with the state of a partition, and the shard whose it is.
+fn log_of(id: PartitionId, sharding: Sharding) -> (PartitionId, ShardId) {
+    match sharding {
+        Sharding::OneForAll => (CHANGELOG_OF_ALL, ShardId::All),
+        Sharding::PerPartition => (id, ShardId::Partition(id)),
     }
 }
 

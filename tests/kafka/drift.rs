@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use rdkafka::consumer::Consumer;
 use tidegate::clock::Clock;
 
 use crate::support::cluster::Record;
@@ -260,4 +261,56 @@ fn another_kind_of_key_needs_a_drain_and_then_nothing_comes_twice() {
             row(30_000, "b", "0 on_time", 1, 256),
         ]
     );
+}
+
+/// Each partition has to find the clock that it shared, also the one that comes when others have long gone on.
+#[test]
+fn after_a_change_of_the_key_a_partition_that_comes_last_still_finds_its_clock() {
+    let job = Job::new("drift-key-shared", 4).consumer("session.timeout.ms", "6000");
+    job.produce(&[
+        keyed(0, "a", 1_000, 1),
+        keyed(1, "b", 2_000, 2),
+        keyed(2, "c", 3_000, 4),
+        keyed(3, "d", 4_000, 8),
+    ]);
+    job.run_to_end(&[]);
+    let job = by_message_key(job);
+    let properties =
+        [("partition.assignment.strategy", "cooperative-sticky"), ("session.timeout.ms", "6000")];
+    let other = job.cluster.member(job.name, &job.topic("in"), &properties);
+    let clock = Clock::start();
+    while other.assignment().unwrap().count() == 0 {
+        assert!(clock.monotonic().0 < Duration::from_mins(1), "it is given nothing");
+        drop(other.poll(Duration::from_millis(50)));
+    }
+    let mut service = job.run(&[]);
+    service.wait_until("it has some", |service| {
+        drop(other.poll(Duration::from_millis(50)));
+        total(service, "tidegate_partitions", "") > 0
+    });
+    // The clock of all is kept where the first partition has its own now.
+    let first = |ts| job.produce(&[keyed(0, "a", ts, 16)]);
+    for nth in 0..5 {
+        first(12_000 + nth);
+        service.wait_until("it is committed", |_| {
+            drop(other.poll(Duration::ZERO));
+            job.committed(1) == job.ends(1)
+        });
+    }
+    drop(other);
+    job.produce(&[keyed(3, "d", 9_000, 64), keyed(3, "d", 13_000, 32)]);
+    job.wait_until_committed(4, &mut service);
+    service.stop();
+    assert_eq!(job.late(), [((3, 1), 9_999)].into());
+    // Once nobody needs it any more it goes.
+    let mut service = job.run(&[]);
+    let before = job.cluster.beginning(&job.changelog(), 0);
+    for ts in [14_000, 14_001] {
+        first(ts);
+        job.wait_until_committed(4, &mut service);
+    }
+    service.wait_until("what was kept is deleted", |_| {
+        job.cluster.beginning(&job.changelog(), 0) > before
+    });
+    service.stop();
 }

@@ -74,6 +74,8 @@ pub struct Restorer {
     incoming: Option<Incoming>,
     /// Whether a complete sequence was passed over for want of a snapshot.
     passed_over: bool,
+    /// Whether there was one of another layout.
+    past: bool,
 }
 
 /// What the last complete sequence says.
@@ -126,6 +128,7 @@ impl Restorer {
             taken: None,
             incoming: None,
             passed_over: false,
+            past: false,
         }
     }
 
@@ -198,7 +201,7 @@ impl Restorer {
             self.shard.close(closed, &self.settings);
             self.shard.drop_freed(&self.settings);
         }
-        let writer = ShardWriter::going_on(log);
+        let writer = ShardWriter::going_on(log, self.past);
         Ok(Some(Restored { shard: self.shard, partitions, writer, layout_changed, dropped }))
     }
 
@@ -245,6 +248,7 @@ impl Restorer {
         let record = record
             .ok_or_else(|| malformed("no state record", last.value_bytes, &reader, last.slot))?;
         self.shard.drop_closed(record.closed, &record.owed);
+        self.past |= record.layout != self.layout;
         log.take(*sequence, *snapshot, last.slot.saturating_add(1), incoming.bytes, state);
         self.taken = Some(Taken { functions: functions.clone(), record, log, slot: last.slot });
         Ok(())

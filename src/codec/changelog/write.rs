@@ -13,6 +13,8 @@ pub struct ShardWriter {
     log: Log,
     /// The log with the messages last made, until they are committed.
     next: Option<Log>,
+    /// The topic may hold what other shards still have to be made of.
+    past: bool,
 }
 
 /// The messages of one commit.
@@ -87,14 +89,32 @@ impl ShardWriter {
         Self::default()
     }
 
-    /// The writer of a shard that succeeds others, of which this was the last sequence.
-    pub fn anew(sequence: u64) -> Self {
-        Self::going_on(Log { sequence, ..Log::default() })
+    /// The writer of a shard that succeeds the shard of this one: its sequences follow.
+    #[must_use]
+    pub fn successor(&self) -> Self {
+        let Log { sequence, next_slot, .. } = self.log;
+        Self { log: Log { sequence, next_slot, ..Log::default() }, next: None, past: true }
     }
 
-    /// Whether the topic holds what other shards may still have to be made of.
+    /// The same where it succeeds another shard too.
+    pub fn succeed(&mut self, other: &Self) {
+        self.log.sequence = self.log.sequence.max(other.log.sequence);
+        self.log.next_slot = self.log.next_slot.max(other.log.next_slot);
+    }
+
+    /// Whether nothing of what the topic holds may be deleted or replaced yet.
     pub fn keeps_the_past(&self) -> bool {
-        self.log.sequence > 0 && !self.log.has_snapshot
+        self.past || (self.log.sequence > 0 && !self.log.has_snapshot)
+    }
+
+    /// Whether the topic holds what was written under another layout, which other shards may still have to be made of.
+    pub fn has_past(&self) -> bool {
+        self.past
+    }
+
+    /// No other shard needs what was written under another layout.
+    pub fn forget_the_past(&mut self) {
+        self.past = false;
     }
 
     /// Has the next commit write the shard also where nothing of it has changed.
@@ -107,8 +127,8 @@ impl ShardWriter {
         self.log.state.is_empty()
     }
 
-    pub(super) fn going_on(log: Log) -> Self {
-        Self { log, next: None }
+    pub(super) fn going_on(log: Log, past: bool) -> Self {
+        Self { log, next: None, past }
     }
 
     /// The sequence of the last commit; 0 before the first.
@@ -146,7 +166,8 @@ impl ShardWriter {
             functions: functions.clone(),
         };
         let sequence = head.sequence;
-        let first_slot = if snapshot { self.log.next_generation() } else { self.log.next_slot };
+        let first_slot =
+            if snapshot && !self.past { self.log.next_generation() } else { self.log.next_slot };
         let mut parts = Parts::new(head, first_slot, max_bytes.min(PART_BYTES));
         if snapshot {
             shard.entries().for_each(|entry| parts.add(&entry));

@@ -182,3 +182,28 @@ fn one_shard_for_all_is_another_layout_than_one_for_each() {
     assert_eq!(restored.shard.clock_brought(), Some(Watermark(EventTime(9_999))));
     assert_eq!(restored.partitions[0].offset, 1);
 }
+
+#[test]
+fn what_was_written_under_another_layout_stays_until_nobody_needs_it() {
+    let mut job = Job::new(with_panes(Panes::Accumulating, 0));
+    job.add(1_000, "a", None);
+    job.subtask.drain();
+    panes(&mut job.subtask);
+    job.commit();
+    let other = with_panes(Panes::Discarding, 0);
+    let mut job = job.restart(other.clone());
+    job.assert_quiet();
+    for ms in [11_000, 12_000] {
+        job.add(ms, "a", None);
+        assert!(job.commit().snapshot && job.writer.keeps_the_past());
+    }
+    // It is seen again for as long as it is there.
+    let mut job = job.restart(other.clone());
+    job.assert_quiet();
+    job.add(13_000, "a", None);
+    assert!(job.commit().snapshot && job.writer.keeps_the_past());
+    let slots: std::collections::BTreeSet<_> = job.log.iter().map(|(slot, _)| slot).collect();
+    assert_eq!(slots.len(), job.log.len(), "compaction would replace something");
+    job.writer.forget_the_past();
+    assert!(!job.writer.keeps_the_past());
+}
