@@ -19,6 +19,8 @@ mod drift;
 mod flights;
 #[path = "kafka/growth.rs"]
 mod growth;
+#[path = "kafka/limits.rs"]
+mod limits;
 #[path = "kafka/moves.rs"]
 mod moves;
 #[path = "kafka/outages.rs"]

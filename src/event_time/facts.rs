@@ -26,7 +26,7 @@ pub enum Disposition {
     Late(Lateness),
     /// Its window would leave the range of time; it moved nothing.
     TimestampOutOfRange,
-    /// Its key is new in its window, and a limit is reached; it moved nothing.
+    /// Its key is new in its window, and a limit is reached: it is in no window, but moved its partition's watermark.
     KeyLimit(LimitExceeded),
     /// Its partition is not assigned here (any more); it moved nothing.
     NotAssigned,

@@ -105,6 +105,7 @@ impl<K: TransactionalSink> Engine<K> {
             timestamp: record.timestamp(),
             timestamp_header: decoder.timestamp_header().and_then(|name| record.header(name)),
         };
+        let mut moved = true;
         let message = match decoder.decode(raw, now.wall) {
             Ok(Decoded::Tombstone) => {
                 tally.tombstones += 1;
@@ -121,6 +122,7 @@ impl<K: TransactionalSink> Engine<K> {
                     Some(Message::late(record, topic_name, event.timestamp, &lateness))
                 }
                 Disposition::NotAssigned => {
+                    moved = false;
                     tally.ignored += 1;
                     None
                 }
@@ -130,6 +132,7 @@ impl<K: TransactionalSink> Engine<K> {
                     Some(Message::dead_letter(record, topic_name, &refusal))
                 }
                 Disposition::TimestampOutOfRange => {
+                    moved = false;
                     let detail = format!(
                         "the window of timestamp {} ms ends beyond 64 bits",
                         event.timestamp
@@ -140,13 +143,12 @@ impl<K: TransactionalSink> Engine<K> {
                 }
             },
             Err(refusal) => {
+                moved = false;
                 self.tally.dead_letter(id.topic, refusal.reason);
                 Some(Message::dead_letter(record, topic_name, &refusal))
             }
         };
-        if self.emit_after_each_record
-            && message.as_ref().is_none_or(|message| message.to == OutputTopic::Late)
-        {
+        if self.emit_after_each_record && moved {
             self.subtask.on_record_emit(id, now);
         }
         if let Some(message) = message {

@@ -161,19 +161,21 @@ impl Subtask {
             Disposition::Late(Lateness { window, watermark: clock, cause })
         } else {
             let before = shard.operator.size();
-            let pane =
-                match shard.operator.add(event, window, clock, &self.settings.window, self.size) {
-                    Ok(pane) => pane,
-                    Err(limit) => return Disposition::KeyLimit(limit),
-                };
-            self.size.replace(before, shard.operator.size());
-            let change = window.max_timestamp();
-            self.next_change = Some(self.next_change.map_or(change, |next| next.min(change)));
-            match pane {
-                None => Disposition::Windowed,
-                Some(pane) => {
-                    self.pending.push_back(Pending::LatePane(partition.shard, pane, clock));
-                    Disposition::Refired
+            match shard.operator.add(event, window, clock, &self.settings.window, self.size) {
+                // It moves the watermark all the same, or what fills the room would never fire.
+                Err(limit) => Disposition::KeyLimit(limit),
+                Ok(pane) => {
+                    self.size.replace(before, shard.operator.size());
+                    let change = window.max_timestamp();
+                    self.next_change =
+                        Some(self.next_change.map_or(change, |next| next.min(change)));
+                    match pane {
+                        None => Disposition::Windowed,
+                        Some(pane) => {
+                            self.pending.push_back(Pending::LatePane(partition.shard, pane, clock));
+                            Disposition::Refired
+                        }
+                    }
                 }
             }
         };

@@ -68,7 +68,7 @@ fn copy(subtask: &Subtask, shard: ShardId) -> Shard {
 }
 
 #[test]
-fn a_key_over_the_limit_of_its_window_is_refused_and_moves_nothing() {
+fn a_key_over_the_limit_of_its_window_is_refused_and_moves_the_watermark() {
     let limits = StateLimits { keys_per_window: Some(2), ..StateLimits::default() };
     let mut subtask = subtask(Sharding::OneForAll, limits);
     for key in ["a", "b"] {
@@ -79,7 +79,7 @@ fn a_key_over_the_limit_of_its_window_is_refused_and_moves_nothing() {
     assert_eq!(add(&mut subtask, 1, 9_000, "c"), refused);
     assert_eq!((subtask.open_panes(), subtask.state_bytes()), before);
     let greatest: Vec<_> = subtask.partitions().map(|view| view.max_event_time).collect();
-    assert_eq!(greatest, [Some(EventTime(1_000)), None]);
+    assert_eq!(greatest, [Some(EventTime(1_000)), Some(EventTime(9_000))]);
     assert_eq!(add(&mut subtask, 1, 9_000, "a"), Disposition::Windowed, "its keys go on");
     assert_eq!(add(&mut subtask, 0, 11_000, "c"), Disposition::Windowed, "so do other windows");
     add(&mut subtask, 1, 11_000, "c");
@@ -100,7 +100,7 @@ fn a_window_over_the_limit_is_refused_until_another_is_freed() {
     subtask.revoke(id(1));
     assert_eq!(add(&mut subtask, 0, 11_000, "a"), Disposition::Windowed, "one has left");
     assert_eq!(add(&mut subtask, 0, 21_000, "a"), refused);
-    assert_eq!(tick(&mut subtask), ["a 0", "b 0"]);
+    assert_eq!(tick(&mut subtask), ["a 0", "b 0", "a 10000"], "by what was refused");
     assert_eq!(add(&mut subtask, 0, 21_000, "a"), Disposition::Windowed, "one was freed");
 }
 
