@@ -39,5 +39,7 @@ mod subtasks;
 mod topics;
 #[path = "kafka/until_end.rs"]
 mod until_end;
+#[path = "kafka/zombies.rs"]
+mod zombies;
 
 mod support;
