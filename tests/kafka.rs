@@ -13,6 +13,8 @@
 
 #[path = "kafka/bad_input.rs"]
 mod bad_input;
+#[path = "kafka/changelog.rs"]
+mod changelog;
 #[path = "kafka/drift.rs"]
 mod drift;
 #[path = "kafka/flights.rs"]

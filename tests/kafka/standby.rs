@@ -123,12 +123,11 @@ fn one_that_stands_by_says_for_whom_and_takes_everything_over() {
     println!("taken over: {stopped:?} after a stop, {killed:?} after a kill, {figures:?}");
 }
 
-#[test]
-fn a_rolling_update_with_a_replica_to_spare_loses_nothing_and_ends_nobody() {
-    let group = Group::new("rolled");
+fn roll(group: &Group, rounds: i32) {
+    let prefix = group.prefix;
     let feeding = group.feed(42);
     let mut running = group.at_work("pod-0");
-    for round in 1..=6 {
+    for round in 1..=rounds {
         let mut next = group.run(&format!("pod-{round}"), &[]);
         // Not even ready to stand by: the next two rounds do not wait for that.
         if round % 3 == 0 {
@@ -138,13 +137,26 @@ fn a_rolling_update_with_a_replica_to_spare_loses_nothing_and_ends_nobody() {
         running.stop();
         let clock = Clock::start();
         wait_until_at_work(&mut next);
-        println!("rolled {round}: at work {:?} after the last one had ended", clock.monotonic().0);
+        println!(
+            "{prefix} {round}: at work {:?} after the last one had ended",
+            clock.monotonic().0
+        );
         read_on(&mut next, 200.0);
         running = next;
     }
     feeding.finish();
     finish(&group.cluster, group.prefix, running);
-    println!("rolled: {:?}", check_complete(&group.cluster, group.prefix));
+    println!("{prefix}: {:?}", check_complete(&group.cluster, prefix));
+}
+
+#[test]
+fn a_rolling_update_with_a_replica_to_spare_loses_nothing_and_ends_nobody() {
+    roll(&Group::new("rolled"), 6);
+}
+
+#[test]
+fn a_rolling_update_by_the_newer_protocol_loses_nothing_and_ends_nobody() {
+    roll(&Group::with("rolled-newer", NEWER), 3);
 }
 
 #[test]
@@ -239,35 +251,54 @@ fn a_run_to_the_end_beside_a_member_of_the_newer_protocol_ends_at_once() {
     run_to_the_end_beside(&Group::with("ended-beside-newer", NEWER));
 }
 
-#[test]
-fn partitions_that_return_in_time_are_gone_on_with_and_others_end_it() {
-    let group = Group::new("intruded");
-    let properties =
-        [("partition.assignment.strategy", "cooperative-sticky"), ("session.timeout.ms", "6000")];
+/// Somebody else joins and takes some of the partitions: first for a while, then for good.
+fn intrude(group: &Group, properties: &[(&str, &str)]) {
+    let prefix = group.prefix;
     let feeding = group.feed(45);
     let mut running = group.at_work("running");
     read_on(&mut running, 200.0);
-    let intruder = group.intruder(&properties);
+    let intruder = group.intruder(properties);
     running.wait_for_line("holding results back");
     let (code, reason) = running.get("/readyz");
-    println!("intruded: {code} {reason}");
+    println!("{prefix}: {code} {reason}");
     drop(intruder);
     wait_until_at_work(&mut running);
     read_on(&mut running, 200.0);
 
-    let intruder = group.intruder(&properties);
+    let intruder = group.intruder(properties);
     let clock = Clock::start();
-    let status = running.wait();
+    let status = loop {
+        drop(intruder.poll(Duration::from_millis(50)));
+        if let Some(status) = running.try_wait() {
+            break status;
+        }
+        assert!(clock.monotonic().0 < Duration::from_mins(2), "{}", running.log());
+    };
+    let took = clock.monotonic().0;
+    running.wait();
     let log = running.log();
-    println!("intruded: {status} after {:?}: {}", clock.monotonic().0, log.lines().last().unwrap());
+    let last = log.lines().last().unwrap();
+    println!("{prefix}: {status} after {took:?}: {last}");
     assert_eq!(status.code(), Some(1), "{log}");
-    assert!(log.lines().last().unwrap().contains("one instance has to read all of them"), "{log}");
+    assert!(last.contains("one instance has to read all of them"), "{log}");
     drop(intruder);
     let mut running = group.at_work("running");
     read_on(&mut running, 200.0);
     feeding.finish();
-    finish(&group.cluster, group.prefix, running);
-    println!("intruded: {:?}", check_complete(&group.cluster, group.prefix));
+    finish(&group.cluster, prefix, running);
+    println!("{prefix}: {:?}", check_complete(&group.cluster, prefix));
+}
+
+#[test]
+fn partitions_that_return_in_time_are_gone_on_with_and_others_end_it() {
+    let properties =
+        [("partition.assignment.strategy", "cooperative-sticky"), ("session.timeout.ms", "6000")];
+    intrude(&Group::new("intruded"), &properties);
+}
+
+#[test]
+fn partitions_of_the_newer_protocol_that_return_in_time_are_gone_on_with_and_others_end_it() {
+    intrude(&Group::with("intruded-newer", NEWER), &[("group.protocol", "consumer")]);
 }
 
 /// The same as with the classic protocol; nobody joins to see who is there, which would hold up the one at work.
