@@ -29,6 +29,8 @@ mod moves;
 mod outages;
 #[path = "kafka/refusals.rs"]
 mod refusals;
+#[path = "kafka/reset.rs"]
+mod reset;
 #[path = "kafka/standby.rs"]
 mod standby;
 #[path = "kafka/state.rs"]
