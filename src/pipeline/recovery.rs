@@ -115,12 +115,15 @@ impl Recovery {
     /// These are no longer ours.
     pub(super) fn forget(&mut self, partitions: &[PartitionId]) {
         self.partitions.retain(|id| !partitions.contains(id));
-        if let Step::Ready(ready) = &mut self.step {
-            ready.beginnings.retain(|id, _| !partitions.contains(id));
-            ready.states.retain(|id, _| !partitions.contains(id));
-            ready
-                .writers
-                .retain(|shard, _| shard.partition().is_none_or(|id| !partitions.contains(&id)));
+        let stays = |shard: ShardId| shard.partition().is_none_or(|id| !partitions.contains(&id));
+        match &mut self.step {
+            Step::Offsets(_) => {}
+            Step::Reading(reading) => reading.logs.retain(|log| stays(log.shard)),
+            Step::Ready(ready) => {
+                ready.beginnings.retain(|id, _| !partitions.contains(id));
+                ready.states.retain(|id, _| !partitions.contains(id));
+                ready.writers.retain(|shard, _| stays(*shard));
+            }
         }
     }
 

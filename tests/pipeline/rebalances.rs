@@ -110,3 +110,32 @@ fn with_a_field_as_the_key_a_partition_that_stays_away_is_an_error() {
     // The session of 10 s, in which a member that was killed keeps its partitions, and the words of the group after it.
     assert!((ms(22_000)..ms(23_000)).contains(&now), "{now:?}");
 }
+
+#[test]
+fn a_partition_that_goes_in_the_middle_of_its_restore_comes_back_as_it_is_then() {
+    let late =
+        |at| vec![record(at, T, "a"), record(at + 3_000, T + 1_000, "a"), record(9_000, T, "b")];
+    let mut world = World::new([late(60), late(70)]);
+    world.config.key.partial = true;
+    world.run_until(ms(2_000)).unwrap();
+    let is_told = |event| {
+        world.broker.with(|state| state.rebalances.push_back((state.clock, event)));
+    };
+    let (mut one, mut other) = (world.another("one"), world.another("other"));
+    // One has read what is committed of both, and nothing of the changelog, when the second is taken away.
+    world.broker.with(|state| state.mood.slow_reading = 100);
+    is_told(Polled::Assigned(vec![id(0), id(1)]));
+    world.turns(&mut one, ms(2_100));
+    is_told(Polled::Revoking(vec![id(1)]));
+    world.turns(&mut one, ms(2_300));
+    world.broker.with(|state| state.mood.slow_reading = 0);
+    world.turns(&mut one, ms(2_600));
+    // The other commits more than once.
+    is_told(Polled::Assigned(vec![id(1)]));
+    world.turns(&mut other, ms(6_000));
+    is_told(Polled::Revoking(vec![id(1)]));
+    world.turns(&mut other, ms(6_500));
+    is_told(Polled::Assigned(vec![id(1)]));
+    world.turns(&mut one, ms(12_000));
+    assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(3), Some(3)));
+}

@@ -21,6 +21,9 @@ pub(crate) struct World {
     pub(crate) client: Client,
 }
 
+/// The loop of a process.
+pub(crate) type Loop = Pipeline<Client, Client, Client, Client, Client>;
+
 impl World {
     pub(crate) fn new(partitions: impl IntoIterator<Item = Vec<Slot>>) -> Self {
         let partition = |slots| Partition { slots, ..Partition::default() };
@@ -60,10 +63,25 @@ impl World {
     }
 
     fn run(&self, until: RunUntil) -> Result<(), PipelineError> {
-        let client = &self.client;
+        self.pipeline(&self.client, until).run()
+    }
+
+    fn pipeline(&self, client: &Client, until: RunUntil) -> Loop {
         let watch = client.with(|client| client.watch.clone());
         let (observer, time) = (client.clone(), client.clone());
-        Pipeline::new(&self.config, client.edges(), observer, time, watch, until).run()
+        Pipeline::new(&self.config, client.edges(), observer, time, watch, until)
+    }
+
+    /// Another process, to be driven by hand.
+    pub(crate) fn another(&self, name: &str) -> Loop {
+        self.pipeline(&self.broker.connect(name), RunUntil::Stopped)
+    }
+
+    /// So many turns as go until this time.
+    pub(crate) fn turns(&self, pipeline: &mut Loop, until: Duration) {
+        while self.broker.with(|state| state.clock) < until {
+            pipeline.turn().unwrap();
+        }
     }
 
     /// What there is to see of the service.
