@@ -90,6 +90,11 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         if self.engine.subtask.partitions().next().is_none() {
             self.writers.clear();
         }
+        // From now on another member's commit may have the sequence.
+        let gone = |shard: &ShardId| shard.partition().is_none_or(|id| partitions.contains(&id));
+        if let Some(in_doubt) = &mut self.in_doubt {
+            in_doubt.shards.retain(|shard, _| !gone(shard));
+        }
         if let Some(recovery) = &mut self.recovery {
             recovery.forget(partitions);
             if recovery.partitions.is_empty() {

@@ -16,7 +16,7 @@ fn broken(at: u64) -> Slot {
 
 fn records_counted(world: &World) -> u64 {
     let of = |tally: &Tally| tally.partitions.values().map(|of| of.records).sum::<u64>();
-    world.broker.with(|state| state.clients[0].tallies.iter().map(of).sum())
+    world.broker.with(|state| state.clients.iter().flat_map(|client| &client.tallies).map(of).sum())
 }
 
 #[test]
@@ -138,4 +138,36 @@ fn a_partition_that_goes_in_the_middle_of_its_restore_comes_back_as_it_is_then()
     is_told(Polled::Assigned(vec![id(1)]));
     world.turns(&mut one, ms(12_000));
     assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(3), Some(3)));
+}
+
+#[test]
+fn a_commit_whose_answer_was_lost_is_not_taken_for_another_members_commit() {
+    let mut world = World::new([vec![broken(60), broken(70)]]).failing(|call, now| {
+        match (call, now < ms(1_500)) {
+            (Call::Commit, true) if now > ms(80) => Some(Fault::Abort),
+            _ => None,
+        }
+    });
+    world.config.key.partial = true;
+    let is_told = |event| {
+        world.broker.with(|state| state.rebalances.push_back((state.clock, event)));
+    };
+    world.broker.with(|state| state.rebalances.clear());
+    let (mut one, mut other) = (world.another("one"), world.another("other"));
+    is_told(Polled::Assigned(vec![id(0)]));
+    world.turns(&mut one, ms(1_000));
+    world.broker.with(|state| state.mood.slow_reading = 100);
+    world.turns(&mut one, ms(1_200));
+    is_told(Polled::Lost(vec![id(0)]));
+    world.turns(&mut one, ms(1_600));
+    world.broker.with(|state| state.mood.slow_reading = 0);
+    // The other reads the same, and its commit has the sequence of the one that was not made.
+    is_told(Polled::Assigned(vec![id(0)]));
+    world.turns(&mut other, ms(3_000));
+    is_told(Polled::Revoking(vec![id(0)]));
+    world.turns(&mut other, ms(3_500));
+    is_told(Polled::Assigned(vec![id(0)]));
+    world.turns(&mut one, ms(5_000));
+    assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 2);
+    assert_eq!(records_counted(&world), 2);
 }
