@@ -42,12 +42,11 @@ pub(crate) struct Chaos {
 }
 
 impl Chaos {
-    pub(crate) fn new(mut random: Random, enabled: bool) -> Self {
-        let restless = enabled && random.chance(20);
-        let (left, passing) = match (enabled, restless) {
-            (true, false) => (random.below(9), random.pick(&[0, 10, 100])),
-            (true, true) => (10 + random.below(30), 10),
-            (false, _) => (0, 10),
+    pub(crate) fn new(mut random: Random, restless: bool) -> Self {
+        let (left, passing) = if restless {
+            (20 + random.below(60), 10)
+        } else {
+            (random.below(9), random.pick(&[0, 10, 100]))
         };
         let mut chaos = Self {
             random,
@@ -64,10 +63,16 @@ impl Chaos {
 
     fn look_ahead(&mut self, clock: Duration) {
         self.only_weighty = self.random.chance(75);
-        let most = if self.only_weighty { 100 } else { 1_500 };
-        self.until_next = self.random.of_any_size(most);
-        let pause = if self.random.chance(50) { self.random.below(4_000) } else { 0 };
+        let calls = if self.only_weighty { 100 } else { 1_500 };
+        self.until_next = self.random.of_any_size(calls);
+        let most = if self.restless { 1_500 } else { 4_000 };
+        let pause = if self.random.chance(50) { self.random.below(most) } else { 0 };
         self.not_before = clock + Duration::from_millis(pause);
+    }
+
+    /// Nothing ever happens, but that processes pass each other.
+    pub(crate) fn none(random: Random) -> Self {
+        Self { left: 0, passing: 10, ..Self::new(random, false) }
     }
 
     /// Nothing happens any more.
@@ -101,7 +106,7 @@ impl Chaos {
         let a_while =
             |random: &mut Random, most: u64| Duration::from_millis(random.of_any_size(most));
         let random = &mut self.random;
-        if self.restless && random.chance(80) {
+        if self.restless && random.chance(95) {
             return Some(Disturbance::Stir);
         }
         Some(match random.below(12) {

@@ -50,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) last_arrival: Duration,
     /// Whether anything fails at all.
     pub(crate) has_faults: bool,
+    /// Whether partitions go round all the time.
+    pub(crate) is_restless: bool,
 }
 
 pub(crate) const WINDOW: i64 = 10_000;
@@ -85,15 +87,17 @@ impl Plan {
             config.sources.push(Source { topic: "other".to_owned(), ..other });
         }
         let most = if one_for_all { 2 } else { 3 };
+        let is_restless = !one_for_all && random.chance(15);
         let mut plan = Self {
             seed,
             config,
-            instances: 1 + random.place(most),
+            instances: if is_restless { 2 } else { 1 } + random.place(most),
             sent: Vec::new(),
             inputs: BTreeMap::new(),
             result_partitions: 1 + i32::try_from(random.below(3)).unwrap(),
             last_arrival: Duration::ZERO,
-            has_faults: random.chance(85),
+            has_faults: is_restless || random.chance(85),
+            is_restless,
         };
         plan.write_inputs(random);
         plan
@@ -121,13 +125,14 @@ impl Plan {
 
     fn write_inputs(&mut self, random: &mut Random) {
         for topic in 0..u16::try_from(self.config.sources.len()).unwrap() {
-            for partition in 0..=i32::try_from(random.below(4)).unwrap() {
+            let least = if self.is_restless { 3 } else { 0 };
+            for partition in 0..=least + i32::try_from(random.below(4)).unwrap() {
                 let first = i64::try_from(random.below(3) * 10).unwrap();
                 let held = Partition { first, ..Partition::default() };
                 self.inputs.insert(PartitionId { topic, partition }, held);
             }
         }
-        let at_once = random.chance(25);
+        let at_once = random.chance(25) && !self.is_restless;
         if !at_once && random.chance(30) {
             // The topic grows.
             let of_first = self.inputs.keys().filter(|id| id.topic == 0).count();
@@ -258,7 +263,9 @@ impl Plan {
                     compaction: random.pick(&[0, 5, 50]),
                 };
                 state.spare_refusals = true;
-                state.faults = faults(random);
+                if !self.is_restless || random.chance(30) {
+                    state.faults = faults(random);
+                }
             }
         });
         broker

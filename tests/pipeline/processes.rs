@@ -180,7 +180,7 @@ impl Processes {
             state.clients.iter().filter(|client| client.name == *name).count() > 1
         });
         match outcome {
-            Ok(()) => {}
+            Ok(()) => process.client.with(|client| client.ended_well = true),
             Err(PipelineError::Sink(cause)) if cause == "fenced" => {
                 assert!(has_rival || timed_out, "fenced, and by nobody");
                 self.count("fenced");

@@ -27,12 +27,14 @@ pub(crate) struct Client {
 
 /// A process.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub(crate) struct ClientState {
     /// Its name, under which only one can write.
     pub(crate) name: String,
     pub(crate) alive: bool,
     pub(crate) stopping: bool,
     pub(crate) closed: bool,
+    pub(crate) ended_well: bool,
     started: Duration,
     /// Since when the group does not hear of it.
     pub(crate) silent_since: Option<Duration>,
@@ -122,6 +124,7 @@ impl ClientState {
             alive: true,
             stopping: false,
             closed: false,
+            ended_well: false,
             started: clock,
             silent_since: None,
             watch: Watch::default(),

@@ -235,6 +235,14 @@ impl Source for Client {
 
     fn release(&self, partitions: &[PartitionId]) -> Result<(), SourceError> {
         let mut state = self.ask(Call::Release)?;
+        let client = &mut state.clients[self.number];
+        let away = |at: &&PartitionId| partitions.contains(at);
+        if client.reading.keys().any(|at| away(&at)) && !client.reading.keys().all(|at| away(&at)) {
+            *state
+                .injected
+                .entry("= given up in the middle of a restore".to_owned())
+                .or_default() += 1;
+        }
         let consumer = &mut state.clients[self.number].consumer;
         for id in partitions {
             consumer.held.remove(id);
