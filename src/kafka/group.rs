@@ -37,6 +37,13 @@ impl KafkaSource {
     pub(super) fn leave_group(&self) {
         self.answer_all();
         self.consumer.unsubscribe();
+        if self.consumer.assignment_lost() {
+            let given_up =
+                self.consumer.assignment().and_then(|held| unassign(&self.consumer, &held));
+            if let Err(error) = given_up {
+                tracing::warn!(%error, "giving partitions up failed");
+            }
+        }
         let began = self.clock.monotonic();
         // The partitions go in a callback of a poll. Nothing is read from them, so no record can come.
         while self.consumer.assignment().is_ok_and(|held| held.count() > 0)

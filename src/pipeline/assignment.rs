@@ -61,10 +61,16 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             self.undo(&SinkError::Abort("partitions were lost".to_owned()))?;
         }
         self.not_before = MonotonicTime::default();
-        self.give_up(partitions);
+        let leaves = self.needs_all_and_keeps_none(partitions);
+        if leaves {
+            self.ask(S::leave)?;
+            self.forget(partitions);
+        } else {
+            self.give_up(partitions);
+        }
         self.observer.lost(partitions);
         self.needs_them_all(partitions)?;
-        self.look_whether_complete()
+        if leaves { self.step_outside() } else { self.look_whether_complete() }
     }
 
     /// Without partitions whose end it has to reach it would wait for ever.
@@ -81,6 +87,10 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         if let Err(error) = self.source.release(partitions) {
             tracing::warn!(%error, "giving partitions up failed");
         }
+        self.forget(partitions);
+    }
+
+    fn forget(&mut self, partitions: &[PartitionId]) {
         for id in partitions {
             self.engine.subtask.revoke(*id);
             self.writers.remove(&ShardId::Partition(*id));

@@ -1,5 +1,6 @@
 //! Whether this subtask takes part: where a key's records may be in all partitions, one instance has to read them all.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::edge::{Changelog, Observer, Source, Time, TransactionalSink};
@@ -100,14 +101,29 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         Ok(true)
     }
 
+    /// Whether it is to leave the group when these partitions are lost: before they are given up, since then the client joins
+    /// anew, and a member that is about to join cannot leave. It would be given partitions that nobody reads.
+    pub(super) fn needs_all_and_keeps_none(&self, lost: &[PartitionId]) -> bool {
+        self.membership.needs_all && !lost.is_empty() && self.here().all(|id| lost.contains(&id))
+    }
+
+    /// All partitions that the group has given to this instance.
+    fn here(&self) -> impl Iterator<Item = PartitionId> {
+        let live = self.engine.subtask.partitions().map(|view| view.id);
+        let recovering =
+            self.recovery.iter().flat_map(|recovery| recovery.partitions.iter().copied());
+        live.chain(recovering).chain(self.arrivals.iter().copied())
+    }
+
     /// Leaves the group, to look at it from outside.
-    fn step_outside(&mut self) -> Result<(), PipelineError> {
+    pub(super) fn step_outside(&mut self) -> Result<(), PipelineError> {
         let had: Vec<_> = std::mem::take(&mut self.arrivals).into_iter().collect();
         self.ask(S::leave)?;
         if !had.is_empty() {
             self.observer.revoked(&had);
         }
         let membership = &mut self.membership;
+        membership.complete = false;
         membership.was_complete = false;
         membership.incomplete_since = None;
         membership.outside_until = Some(MonotonicTime::default());
@@ -122,11 +138,9 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         }
         let Some(all) = self.ask(S::partitions)? else { return Ok(()) };
         let live: Vec<PartitionId> = self.engine.subtask.partitions().map(|view| view.id).collect();
-        let recovering = self.recovery.iter().flat_map(|recovery| &recovery.partitions);
-        let here = live.iter().chain(recovering).chain(&self.arrivals);
-        let missing =
-            all.len().saturating_sub(here.clone().collect::<std::collections::BTreeSet<_>>().len());
-        let none = here.count() == 0;
+        let here: BTreeSet<_> = self.here().collect();
+        let missing = all.len().saturating_sub(here.len());
+        let none = here.is_empty();
         let now = self.time.now().monotonic;
         let membership = &mut self.membership;
         let had_all = membership.was_complete;
