@@ -73,8 +73,14 @@ fn keys_over_the_limit_of_the_memory_are_refused_until_windows_have_fired() {
     let job = Job::new("limit-bytes", 1).consumer("session.timeout.ms", "6000");
     let mut service = job.run(&[]);
     go_on(&job, &mut service, &[event(0, "a", 1_000, 1), event(0, "b", 2_000, 2)]);
-    let status: serde_json::Value = serde_json::from_str(&service.get("/api/v1/status").1).unwrap();
-    let held = status["subtasks"][0]["state_bytes"].as_i64().unwrap();
+    let mut held = 0;
+    service.wait_until("it tells of both keys", |service| {
+        let status: serde_json::Value =
+            serde_json::from_str(&service.get("/api/v1/status").1).unwrap();
+        let subtask = &status["subtasks"][0];
+        held = subtask["state_bytes"].as_i64().unwrap();
+        subtask["panes_open"] == 2
+    });
     service.stop();
     // Room for what is there, and not for one more key.
     let limit = held + 20;
