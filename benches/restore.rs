@@ -21,6 +21,7 @@ use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 use support::broker::Broker;
 use support::cluster::{Cluster, send};
+use support::ledger;
 use support::process::Tidegate;
 use support::record::Record;
 use tidegate::clock::Clock;
@@ -87,42 +88,15 @@ fn open_windows(cluster: &Cluster, entries: usize) {
     rdkafka::producer::Producer::flush(&producer, Duration::from_mins(1)).unwrap();
 }
 
+/// With a bound that keeps everything open, and a third aggregate.
 fn config(bootstrap: &str) -> String {
-    format!(
-        r#"
-        [kafka]
-        bootstrap_servers = "{bootstrap}"
-        group_id = "restore"
-        instance_id = "one"
-        [[source]]
-        topic = "restore-in"
-        timestamp = {{ field = "t" }}
-        watermark = {{ strategy = "bounded_out_of_orderness", max_out_of_orderness = "1h", idle_timeout = "off" }}
-        [window]
-        size = "10s"
-        [key]
-        from = "message"
-        [[aggregate]]
-        name = "count"
-        function = "count"
-        [[aggregate]]
-        name = "sum"
-        function = "sum"
-        field = "v"
-        [[aggregate]]
-        name = "max"
-        function = "max"
-        field = "v"
-        [results]
-        topic = "restore-out"
-        [late]
-        topic = "restore-late"
-        [dead_letter]
-        topic = "restore-dead"
-        [topics]
-        create = true
-        "#
-    )
+    ledger::config(bootstrap, "restore")
+        .replace("fields = [\"k\"]", "from = \"message\"")
+        .replace("max_out_of_orderness = \"2s\"", "max_out_of_orderness = \"1h\"")
+        .replace(
+            "[results]",
+            "[[aggregate]]\nname = \"max\"\nfunction = \"max\"\nfield = \"v\"\n[topics]\ncreate = true\n[results]",
+        )
 }
 
 struct BareRead {

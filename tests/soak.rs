@@ -18,7 +18,7 @@ use tidegate::clock::Clock;
 
 use support::broker::Broker;
 use support::cluster::{Cluster, send};
-use support::ledger::{Feed, Order, check, config, create_topics};
+use support::ledger::{Feed, Order, check, config, create_topics, finish};
 use support::process::Tidegate;
 
 type Figure = fn(&Sample) -> f64;
@@ -98,17 +98,9 @@ fn under_constant_load_nothing_grows() {
         println!("soak: {name}: at most {before} in the middle third, {after} in the last");
         assert!(after <= before * factor + slack, "{name} grew: {before}, {after}");
     }
-    cluster.produce(&format!("{prefix}-in"), &Feed::closing());
-    service.wait_until("the closing records are the only ones left", |service| {
-        service.metric("tidegate_windows_open") == Some(1.0)
-            && service.metric("tidegate_watermark_timestamp_seconds").unwrap_or(0.0)
-                > CLOSED_SECONDS
-    });
-    service.stop();
+    finish(&cluster, prefix, service);
     println!("soak: {:?}", check(&cluster, prefix, 20_000).figures());
 }
 
-/// Event time by which all windows but those of the closing records are closed.
-const CLOSED_SECONDS: f64 = 1_700_080_000.0;
 const STEP: Duration = Duration::from_millis(10);
 const RECORDS_PER_STEP: usize = 10;

@@ -7,7 +7,7 @@ use tidegate::clock::Clock;
 
 use crate::support::broker::Broker;
 use crate::support::cluster::Cluster;
-use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics};
+use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics, finish};
 use crate::support::process::Tidegate;
 
 /// A broker that looks for transactions past their timeout every second.
@@ -21,17 +21,6 @@ pub(crate) fn read_on(service: &mut Tidegate, more: f64) {
     service.wait_until("it reads on", |service| {
         service.metric_sum("tidegate_records_in_total", "") >= before + more
     });
-}
-
-/// Waits until everything but the closing records' windows has fired, then stops the service.
-pub(crate) fn finish(cluster: &Cluster, prefix: &str, mut service: Tidegate) -> String {
-    cluster.produce(&format!("{prefix}-in"), &Feed::closing());
-    service.wait_until("the closing records are the only ones left", |service| {
-        service.metric("tidegate_windows_open") == Some(1.0)
-            && service.metric("tidegate_watermark_timestamp_seconds").unwrap_or(0.0)
-                > CLOSED_SECONDS
-    });
-    service.stop()
 }
 
 /// Watches over an outage until the condition holds: the probes must answer as if nothing had happened.
@@ -161,6 +150,3 @@ fn cpu_time(id: u32) -> Duration {
     let ticks = |nth| fields.split(' ').nth(nth).unwrap().parse::<u64>().unwrap();
     Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }
-
-/// Between the last record of a feed and the closing ones.
-const CLOSED_SECONDS: f64 = 1_700_080_000.0;

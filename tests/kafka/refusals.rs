@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tidegate::clock::Clock;
 
-use super::outages::{finish, read_on};
+use super::outages::read_on;
 use crate::support::broker::Broker;
 use crate::support::cluster::Cluster;
-use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics};
+use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics, finish};
 use crate::support::process::Tidegate;
 
 /// Its clients need a name and a password, and rights that `allow` gives.

@@ -8,11 +8,11 @@ use tidegate::clock::Clock;
 use crate::support::broker::Broker;
 use crate::support::cluster::Cluster;
 use crate::support::ledger::{
-    Feed, Feeding, Order, PARTITIONS, check_complete, config, create_topics,
+    Feed, Feeding, Order, PARTITIONS, check_complete, config, create_topics, finish,
 };
 use crate::support::process::Tidegate;
 
-use super::outages::{finish, read_on};
+use super::outages::read_on;
 
 /// Instances of one job, and its topics.
 struct Group {

@@ -3,10 +3,10 @@
 use crate::support::broker::Broker;
 use crate::support::cluster::Cluster;
 use crate::support::job::{Job, keyed, row};
-use crate::support::ledger::{Feed, Feeding, Order, check, config, create_topics};
+use crate::support::ledger::{Feed, Feeding, Order, check, config, create_topics, finish};
 use crate::support::process::Tidegate;
 
-use super::outages::{finish, read_on};
+use super::outages::read_on;
 
 fn job(name: &'static str, partitions: i32) -> Job {
     Job::new(name, partitions).consumer("session.timeout.ms", "6000")

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use tidegate::clock::Clock;
 
-use super::outages::{broker, finish, read_on};
+use super::outages::{broker, read_on};
 use crate::support::broker::Broker;
 use crate::support::cluster::{Cluster, Record};
 use crate::support::ledger::{
-    Feed, Feeding, Order, PARTITIONS, check, check_complete, config, create_topics,
+    Feed, Feeding, Order, PARTITIONS, check, check_complete, config, create_topics, finish,
 };
 use crate::support::process::Tidegate;
 
-fn ends(cluster: &Cluster, topic: &str) -> Vec<Option<i64>> {
+pub(crate) fn ends(cluster: &Cluster, topic: &str) -> Vec<Option<i64>> {
     (0..PARTITIONS).map(|partition| Some(cluster.end(topic, partition))).collect()
 }
 

@@ -1,7 +1,6 @@
 //! An instance stands still for so long that its partitions are somebody else's, and then goes on as if nothing had
 //! happened: it can change nothing any more.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate::clock::Clock;
@@ -9,12 +8,14 @@ use tidegate::clock::Clock;
 use crate::support::broker::Broker;
 use crate::support::cluster::Cluster;
 use crate::support::ledger::{
-    Feed, Feeding, Order, PARTITIONS, check_complete, config, create_topics, read_topics,
+    Feed, Feeding, Order, PARTITIONS, check_complete, config, create_topics, finish, read_topics,
+    rules,
 };
 use crate::support::oracle::{KeyOf, Rules, judge};
 use crate::support::process::Tidegate;
 
-use super::outages::{finish, read_on};
+use super::outages::read_on;
+use super::stops::ends;
 
 fn instance(config: &str, name: &str) -> Tidegate {
     let mut instance = Tidegate::run(config, &["--set", &format!("kafka.instance_id={name}")]);
@@ -67,22 +68,13 @@ fn one_that_stood_still_while_its_partitions_moved_changes_nothing_and_goes_on()
     let written = feeding.finish();
     let [mut one, two] = both;
     cluster.produce(&input, &Feed::closing());
-    let ends: Vec<_> = (0..PARTITIONS).map(|of| Some(cluster.end(&input, of))).collect();
+    let ends = ends(&cluster, &input);
     one.wait_until("everything is committed", |_| {
         cluster.committed(prefix, &input, PARTITIONS) == ends
     });
     one.stop();
     two.stop();
-    let rules = Rules {
-        partitions: PARTITIONS,
-        bound: 2_000,
-        window: 10_000,
-        allowed_lateness: 20_000,
-        time: "t",
-        value: "v",
-        key: KeyOf::Message,
-        added: BTreeSet::new(),
-    };
+    let rules = Rules { key: KeyOf::Message, ..rules(20_000) };
     let figures = judge(&rules, &read_topics(&cluster, prefix)).figures();
     println!("undead: {written} records, {figures:?}");
 }

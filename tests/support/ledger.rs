@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, Record, send};
 use super::oracle::{Figures, KeyOf, Rules, Topics, Verdict, judge};
+use super::process::Tidegate;
 use rdkafka::producer::{BaseProducer, Producer};
 
 /// How the records of a [`Feed`] follow each other.
@@ -178,6 +179,17 @@ pub(crate) fn read_topics(cluster: &Cluster, prefix: &str) -> Topics {
     Topics { input: read("in"), results: read("out"), late: read("late"), dead: read("dead") }
 }
 
+/// Waits until everything but the closing records' windows has fired, then stops the service.
+pub(crate) fn finish(cluster: &Cluster, prefix: &str, mut service: Tidegate) -> String {
+    cluster.produce(&format!("{prefix}-in"), &Feed::closing());
+    service.wait_until("the closing records are the only ones left", |service| {
+        service.metric("tidegate_windows_open") == Some(1.0)
+            && service.metric("tidegate_watermark_timestamp_seconds").unwrap_or(0.0)
+                > CLOSED_SECONDS
+    });
+    service.stop()
+}
+
 /// Checks that each record of the input is in exactly one place and each pane was written once.
 pub(crate) fn check_complete(cluster: &Cluster, prefix: &str) -> Figures {
     check(cluster, prefix, 0).figures()
@@ -194,7 +206,8 @@ pub(crate) fn check(cluster: &Cluster, prefix: &str, allowed_lateness: i64) -> V
     judge(&rules(allowed_lateness), &read_topics(cluster, prefix))
 }
 
-fn rules(allowed_lateness: i64) -> Rules {
+/// What the oracle goes by for a service of [`config`] that allows this lateness, in milliseconds.
+pub(crate) fn rules(allowed_lateness: i64) -> Rules {
     Rules {
         partitions: PARTITIONS,
         bound: 2_000,
@@ -209,6 +222,8 @@ fn rules(allowed_lateness: i64) -> Rules {
 
 pub(crate) const PARTITIONS: i32 = 3;
 
+/// Between the last record of a feed and the closing ones.
+const CLOSED_SECONDS: f64 = 1_700_080_000.0;
 const CLOSING: &str = "closing";
 const BASE_MS: i64 = 1_700_000_000_000;
 const STEP_MS: i64 = 20;
