@@ -63,7 +63,6 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         self.not_before = MonotonicTime::default();
         let leaves = self.needs_all_and_keeps_none(partitions);
         if leaves {
-            self.ask(S::leave)?;
             self.forget(partitions);
         } else {
             self.give_up(partitions);

@@ -145,8 +145,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         let membership = &mut self.membership;
         let had_all = membership.was_complete;
         membership.complete = missing == 0;
-        // Who has lost everything is as new as any other.
-        membership.was_complete = membership.complete || (membership.was_complete && !none);
+        membership.was_complete |= membership.complete;
         membership.look_at = now;
         membership.incomplete_since = if membership.complete {
             None
