@@ -147,6 +147,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         membership.complete = missing == 0;
         membership.was_complete |= membership.complete;
         membership.look_at = now;
+        let held_back = !membership.complete && membership.incomplete_since.is_none();
         membership.incomplete_since = if membership.complete {
             None
         } else {
@@ -160,12 +161,15 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             tracing::warn!("all partitions are elsewhere; leaving the group to look who is there");
             return self.step_outside();
         }
-        self.drop_recovery();
-        if !live.is_empty() {
+        // Also where none is at work, since a transaction was aborted a moment ago.
+        if had_all && held_back {
             tracing::warn!(
                 missing,
                 "partitions are elsewhere; holding results back until they return"
             );
+        }
+        self.drop_recovery();
+        if !live.is_empty() {
             self.engine.abandon();
             self.wait_for_state(live.into_iter().collect(), RestoreCause::Assigned)?;
         }
