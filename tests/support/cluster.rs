@@ -217,6 +217,26 @@ impl Cluster {
         producer
     }
 
+    /// Waits until no transaction is open in a topic. That of a killed instance, behind which a `read_committed` reader sees
+    /// nothing, is ended by the broker, which looks for those past their timeout now and then.
+    pub(crate) fn wait_for_transactions(&self, topic: &str) {
+        let reader: BaseConsumer =
+            self.client().set("isolation.level", "read_committed").create().unwrap();
+        let found = self.topics(topic).into_iter().find(|(name, _)| name == topic);
+        let partitions = 0..i32::try_from(found.unwrap().1).unwrap();
+        for _ in 0..600 {
+            let is_stable = |partition| {
+                let (_, stable) = patiently(|| reader.fetch_watermarks(topic, partition, TIMEOUT));
+                stable == self.end(topic, partition)
+            };
+            if partitions.clone().all(is_stable) {
+                return;
+            }
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        panic!("a transaction stays open in {topic}");
+    }
+
     /// Everything in a topic that a `read_committed` reader sees, by partition and offset.
     pub(crate) fn read(&self, topic: &str) -> Vec<Record> {
         self.read_with(topic, "read_committed")

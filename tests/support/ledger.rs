@@ -173,9 +173,13 @@ pub(crate) fn create_topics(cluster: &Cluster, prefix: &str) {
     }
 }
 
-/// Everything in the four topics of a prefix.
+/// Everything in the four topics of a prefix, once no transaction is open in them.
 pub(crate) fn read_topics(cluster: &Cluster, prefix: &str) -> Topics {
-    let read = |suffix: &str| cluster.read(&format!("{prefix}-{suffix}"));
+    let read = |suffix: &str| {
+        let topic = format!("{prefix}-{suffix}");
+        cluster.wait_for_transactions(&topic);
+        cluster.read(&topic)
+    };
     Topics { input: read("in"), results: read("out"), late: read("late"), dead: read("dead") }
 }
 
