@@ -5,6 +5,7 @@
 //! [`KafkaChangelog`] reads state back.
 
 mod admin;
+mod anew;
 mod changelog;
 mod changelog_topic;
 mod client;

@@ -24,7 +24,7 @@ use crate::pipeline::{CommittedOffset, Ends, Polled, Progress, Source, SourceErr
 /// One member of the consumer group.
 pub struct KafkaSource {
     pub(super) consumer: Arc<BaseConsumer<ConsumerEvents>>,
-    topics: Arc<TopicNumbers>,
+    pub(super) topics: Arc<TopicNumbers>,
     policies: Vec<(Start, OnMissing)>,
     pub(super) group_id: String,
     pub(super) client_id: String,
@@ -35,7 +35,9 @@ pub struct KafkaSource {
     pub(super) begun: RefCell<BTreeMap<PartitionId, i64>>,
     pub(super) stalls: RefCell<Stalls>,
     /// A partition is not read any more, because the offset to go on from is not there.
-    out_of_range: Cell<bool>,
+    pub(super) out_of_range: Cell<bool>,
+    /// The same of one that was not to be read yet.
+    pub(super) ended_early: Cell<bool>,
 }
 
 impl std::fmt::Debug for KafkaSource {
@@ -68,6 +70,7 @@ impl KafkaSource {
             begun: RefCell::default(),
             stalls: RefCell::default(),
             out_of_range: Cell::new(false),
+            ended_early: Cell::new(false),
         }
     }
 
@@ -105,7 +108,7 @@ impl KafkaSource {
     }
 
     /// A committed offset, if its record can still be read.
-    fn check(
+    pub(super) fn check(
         &self,
         id: PartitionId,
         offset: i64,
@@ -230,40 +233,6 @@ impl KafkaSource {
             None => SourceError::Retry(cause),
         }
     }
-
-    /// Records were deleted in front of a partition that lags behind: goes on at the oldest where that is allowed, and
-    /// says how many are missing.
-    fn go_on_at_the_oldest(&self) -> Result<Vec<(PartitionId, u64)>, SourceError> {
-        let mut missing = Vec::new();
-        let mut positions = BTreeMap::new();
-        for (id, progress) in self.progress(self.clock.monotonic()) {
-            let ends = self
-                .consumer
-                .fetch_watermarks(self.topics.name(id), id.partition, REQUEST_TIMEOUT)
-                .map_err(|error| retry(&error))?;
-            positions.insert(id, self.check(id, progress.position, ends, &mut missing)?);
-        }
-        // The client has ended its reading of the partition, and one that it does not read it cannot seek in.
-        if matches!(self.consumer.rebalance_protocol(), RebalanceProtocol::Cooperative) {
-            let all = self.list(positions.keys().map(|id| (*id, Offset::Invalid)))?;
-            self.consumer.incremental_unassign(&all).map_err(|error| fatal(&error))?;
-        }
-        self.read_from(positions)?;
-        self.out_of_range.set(false);
-        Ok(missing)
-    }
-
-    /// Assigns these partitions, to be read from these offsets.
-    fn read_from(&self, offsets: BTreeMap<PartitionId, i64>) -> Result<(), SourceError> {
-        let list = self.list(offsets.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
-        match self.consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => self.consumer.incremental_assign(&list),
-            RebalanceProtocol::Eager | RebalanceProtocol::None => self.consumer.assign(&list),
-        }
-        .map_err(|error| fatal(&error))?;
-        self.begun.borrow_mut().extend(offsets);
-        Ok(())
-    }
 }
 
 impl Source for KafkaSource {
@@ -375,6 +344,10 @@ impl Source for KafkaSource {
             self.consumer.seek_partitions(list, REQUEST_TIMEOUT).map_err(|error| retry(&error))?;
         let failed = sought.elements().iter().find_map(|element| element.error().err());
         if let Some(error) = failed {
+            if self.ended_early.take() {
+                self.read_anew(offsets)?;
+                return Ok(missing);
+            }
             // An assignment takes a moment to begin, and before that there is nothing to seek in.
             self.pause(&offsets.keys().copied().collect())?;
             return Err(retry(&error));
