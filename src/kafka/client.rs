@@ -26,7 +26,7 @@ pub(super) struct Clients {
     producer: ClientConfig,
     /// Who writes here; a second one under the same id fences the first.
     pub(super) transactional_id: String,
-    group_id: String,
+    pub(super) group_id: String,
     /// What this member is called in the group.
     pub(super) client_id: String,
     on_error: OnError,

@@ -15,10 +15,11 @@ use rdkafka::bindings::{
     rd_kafka_ConsumerGroupDescription_error, rd_kafka_ConsumerGroupDescription_member,
     rd_kafka_ConsumerGroupDescription_member_count, rd_kafka_ConsumerGroupDescription_t,
     rd_kafka_DescribeConsumerGroups, rd_kafka_DescribeConsumerGroups_result_groups,
-    rd_kafka_MemberDescription_client_id, rd_kafka_MemberDescription_host, rd_kafka_admin_op_t,
-    rd_kafka_error_code, rd_kafka_event_DescribeConsumerGroups_result, rd_kafka_event_destroy,
-    rd_kafka_event_error, rd_kafka_event_t, rd_kafka_queue_destroy, rd_kafka_queue_new,
-    rd_kafka_queue_poll, rd_kafka_queue_t,
+    rd_kafka_MemberDescription_client_id, rd_kafka_MemberDescription_consumer_id,
+    rd_kafka_MemberDescription_host, rd_kafka_admin_op_t, rd_kafka_error_code,
+    rd_kafka_event_DescribeConsumerGroups_result, rd_kafka_event_destroy, rd_kafka_event_error,
+    rd_kafka_event_t, rd_kafka_mem_free, rd_kafka_memberid, rd_kafka_queue_destroy,
+    rd_kafka_queue_new, rd_kafka_queue_poll, rd_kafka_queue_t,
 };
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
@@ -26,6 +27,8 @@ use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 /// A member as the group knows it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Member {
+    /// What the group calls it, anew each time it joins.
+    id: String,
     pub(super) client_id: String,
     pub(super) host: String,
 }
@@ -82,6 +85,30 @@ pub(super) fn members<C: ClientContext>(
     Ok(members)
 }
 
+/// The members of a group that go by this name, other than the one of this client itself.
+pub(super) fn rivals<C: ClientContext>(
+    client: &Client<C>,
+    group: &str,
+    client_id: &str,
+    timeout: Duration,
+) -> Result<Vec<Member>, RDKafkaErrorCode> {
+    let mut members = members(client, group, timeout)?;
+    let own = own_id(client);
+    members.retain(|member| member.client_id == client_id && member.id != own);
+    Ok(members)
+}
+
+/// What the group calls the client; nothing while it is no member.
+fn own_id<C: ClientContext>(client: &Client<C>) -> String {
+    // SAFETY: the client outlives this call. The text is a copy for the caller, or null, and is freed as it is to be.
+    unsafe {
+        let id = rd_kafka_memberid(client.native_ptr());
+        let own = text(id);
+        rd_kafka_mem_free(client.native_ptr(), id.cast());
+        own
+    }
+}
+
 fn members_of(
     group: *const rd_kafka_ConsumerGroupDescription_t,
     members: &mut Vec<Member>,
@@ -99,6 +126,7 @@ fn members_of(
         for nth in 0..rd_kafka_ConsumerGroupDescription_member_count(group) {
             let member = rd_kafka_ConsumerGroupDescription_member(group, nth);
             members.push(Member {
+                id: text(rd_kafka_MemberDescription_consumer_id(member)),
                 client_id: text(rd_kafka_MemberDescription_client_id(member)),
                 host: text(rd_kafka_MemberDescription_host(member)),
             });

@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
+use rdkafka::ClientConfig;
+use rdkafka::producer::{BaseProducer, Producer};
 use tidegate::clock::Clock;
 
 use crate::support::broker::Broker;
 use crate::support::cluster::Cluster;
+use crate::support::job::total;
 use crate::support::ledger::{
     Feed, Feeding, Order, PARTITIONS, check_complete, config, create_topics, finish, read_topics,
     rules,
@@ -26,7 +29,7 @@ fn instance(config: &str, name: &str) -> Tidegate {
 }
 
 fn partitions(instance: &mut Tidegate) -> i64 {
-    crate::support::job::total(instance, "tidegate_partitions", "")
+    total(instance, "tidegate_partitions", "")
 }
 
 #[test]
@@ -79,6 +82,35 @@ fn one_that_stood_still_while_its_partitions_moved_changes_nothing_and_goes_on()
     println!("undead: {written} records, {figures:?}");
 }
 
+/// The client does this to itself where an answer of the coordinator is lost with its broker: it asks again, and has an
+/// epoch that is not the last.
+#[test]
+fn an_epoch_that_is_not_the_last_ends_nobody_who_is_alone_under_his_name() {
+    let prefix = "own-epoch";
+    let cluster = Cluster::new(Broker::shared());
+    create_topics(&cluster, prefix);
+    let input = format!("{prefix}-in");
+    let feeding = Feeding::start(&cluster, &input, Feed::new(Order::Disorder, 53));
+    let mut service = instance(&config(&cluster.bootstrap, prefix), "one");
+    for _ in 0..3 {
+        read_on(&mut service, 200.0);
+        let other: BaseProducer = ClientConfig::new()
+            .set("bootstrap.servers", &cluster.bootstrap)
+            .set("transactional.id", format!("{prefix}-one-0"))
+            .create()
+            .unwrap();
+        let before = total(&mut service, ABORTED.0, ABORTED.1);
+        other.init_transactions(Duration::from_secs(30)).unwrap();
+        service.wait_until("a transaction is aborted", |service| {
+            total(service, ABORTED.0, ABORTED.1) > before
+        });
+    }
+    read_on(&mut service, 200.0);
+    let written = feeding.finish();
+    finish(&cluster, prefix, service);
+    println!("own epoch: {written} records, {:?}", check_complete(&cluster, prefix));
+}
+
 /// With a field as the key another instance has taken all over, so this one stands by.
 #[test]
 fn one_that_read_everything_before_it_stood_still_stands_by_afterwards() {
@@ -112,3 +144,6 @@ fn one_that_read_everything_before_it_stood_still_stands_by_afterwards() {
     finish(&cluster, prefix, stands);
     println!("undead alone: {written} records, {:?}", check_complete(&cluster, prefix));
 }
+
+/// Transactions that came to nothing.
+const ABORTED: (&str, &str) = ("tidegate_transactions_total", "outcome=\"aborted\"");

@@ -41,7 +41,7 @@ impl KafkaSink {
         }
     }
 
-    pub(super) fn classify_transaction(&mut self, error: &RDKafkaError) -> SinkError {
+    fn classify_transaction(&mut self, error: &RDKafkaError) -> SinkError {
         let cause = format!("{} ({})", error.string(), error.name());
         match error.code() {
             RDKafkaErrorCode::TransactionalIdAuthorizationFailed => SinkError::Fatal(format!(
@@ -59,8 +59,7 @@ impl KafkaSink {
             | RDKafkaErrorCode::StaleMemberEpoch => SinkError::NotAMember(cause),
             _ if error.txn_requires_abort() => SinkError::Abort(cause),
             _ if error.is_retriable() => SinkError::Retry(cause),
-            _ if !self.rebuilt => self.break_down(cause),
-            _ => SinkError::Fatal(cause),
+            _ => self.break_down(cause),
         }
     }
 
@@ -88,36 +87,37 @@ impl KafkaSink {
         }
     }
 
-    /// The producer and the broker do not agree any more what the transaction is: a new one begins where the broker
-    /// says.
-    fn break_down(&mut self, cause: String) -> SinkError {
+    /// The producer and the brokers do not agree any more what the transaction is: a new one begins where the brokers say.
+    pub(super) fn break_down(&mut self, cause: String) -> SinkError {
+        if self.made_anew >= MADE_ANEW_AT_MOST {
+            let times = self.made_anew;
+            return SinkError::Fatal(format!(
+                "{cause}; a new producer met the same {times} times, and nothing was committed"
+            ));
+        }
         self.life = Life::Broken;
         self.rebuild = true;
         SinkError::Abort(cause)
     }
 
-    /// A producer that can do nothing more: after an outage that outlasted the transaction it is made anew, once
-    /// between two commits; anything else is another instance under the same id.
-    pub(super) fn fatal(&mut self, code: RDKafkaErrorCode, reason: &str) -> SinkError {
-        let now = self.clock.monotonic();
-        let timed_out = self.begun.is_some_and(|begun| now.since(begun) > self.transaction_timeout);
-        if timed_out && !self.rebuilt {
-            return self.break_down(format!("the transaction outlasted its timeout: {reason}"));
-        }
-        // No other instance does this: the broker has lost sight of the transaction, or was told of its end twice.
-        if code == RDKafkaErrorCode::InvalidTransactionalState && !self.rebuilt {
-            return self.break_down(reason.to_owned());
-        }
+    /// A producer that can do nothing more. That another one has taken its transactional id may be its own doing: an answer
+    /// of the coordinator that is lost with a broker leaves the client with an epoch that is not the last, and so does a
+    /// transaction that outlasts its timeout. So it is made anew, unless there really is somebody else.
+    fn fatal(&mut self, code: RDKafkaErrorCode, reason: &str) -> SinkError {
         match code {
-            RDKafkaErrorCode::Fenced
-            | RDKafkaErrorCode::ProducerFenced
-            | RDKafkaErrorCode::InvalidProducerEpoch
-            | RDKafkaErrorCode::FencedInstanceId => SinkError::Fatal(format!(
-                "another instance runs under transactional id `{}` and has taken over; give each instance a \
-                 `kafka.instance_id` of its own ({reason})",
-                self.clients.transactional_id
-            )),
-            _ => SinkError::Fatal(reason.to_owned()),
+            RDKafkaErrorCode::FencedInstanceId
+            | RDKafkaErrorCode::ClusterAuthorizationFailed
+            | RDKafkaErrorCode::TransactionalIdAuthorizationFailed
+            | RDKafkaErrorCode::UnsupportedForMessageFormat
+            | RDKafkaErrorCode::UnsupportedVersion
+            | RDKafkaErrorCode::UnsupportedFeature => SinkError::Fatal(reason.to_owned()),
+            _ if self.timed_out() => {
+                self.break_down(format!("the transaction outlasted its timeout: {reason}"))
+            }
+            _ => self.break_down(reason.to_owned()),
         }
     }
 }
+
+/// So often, with nothing committed in between, is a producer made anew: what a broker's fault has broken, one or two mend.
+const MADE_ANEW_AT_MOST: u32 = 8;

@@ -2,7 +2,10 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "librdkafka has two hundred error codes")]
 
+mod anew;
 mod faults;
+#[cfg(test)]
+mod tests;
 mod trim;
 
 use std::collections::BTreeMap;
@@ -31,7 +34,7 @@ use trim::{Superseding, Trim};
 
 /// The producer of one subtask, transactional if the guarantee asks for it.
 pub struct KafkaSink {
-    producer: BaseProducer<Deliveries>,
+    producer: Arc<BaseProducer<Deliveries>>,
     consumer: Arc<BaseConsumer<ConsumerEvents>>,
     clients: Arc<Clients>,
     inputs: TopicNumbers,
@@ -48,8 +51,12 @@ pub struct KafkaSink {
     life: Life,
     /// What became of the transaction of a broken producer is to be found out.
     rebuild: bool,
-    /// It was made anew, and nothing has been committed since.
-    rebuilt: bool,
+    /// How often it was made anew since the last commit.
+    made_anew: u32,
+    /// Since when the group has had another member of this one's name, as far as this one has looked.
+    rival_since: Option<MonotonicTime>,
+    /// After how long the group counts a member out that is gone.
+    session_timeout: Duration,
     since_poll: u32,
 }
 
@@ -149,7 +156,7 @@ impl KafkaSink {
     ) -> Result<Option<Self>, ConnectError> {
         let topics = admin::written_topics(config);
         let (least, greatest) = message_bytes(&limits);
-        let producer = clients.producer(least, greatest)?;
+        let producer = Arc::new(clients.producer(least, greatest)?);
         let mut sink = Self {
             producer,
             consumer,
@@ -165,7 +172,9 @@ impl KafkaSink {
             trim: Trim::new(trims),
             life: Life::Created,
             rebuild: false,
-            rebuilt: false,
+            made_anew: 0,
+            rival_since: None,
+            session_timeout: config.kafka.session_timeout(),
             since_poll: 0,
         };
         while let Err(error) = sink.init() {
@@ -234,19 +243,6 @@ impl KafkaSink {
             element.set_metadata(metadata(*mark));
         }
         Ok(list)
-    }
-
-    fn make_anew(&mut self) -> Result<(), SinkError> {
-        tracing::warn!("the producer is made anew");
-        let (least, greatest) = message_bytes(&self.limits);
-        self.producer = self
-            .clients
-            .producer(least, greatest)
-            // It could be made before: a machine that is too busy to start its threads within 5 s.
-            .map_err(|error| SinkError::Retry(error.to_string()))?;
-        self.life = Life::Created;
-        self.begun = None;
-        Ok(())
     }
 
     /// A topic that is gone is named by none of the errors it causes: messages time out, or the transaction fails.
@@ -366,15 +362,14 @@ impl TransactionalSink for KafkaSink {
                     "the group has taken the partitions away".to_owned(),
                 ));
             }
-            let sent = self.producer.send_offsets_to_transaction(&offsets, &group, REQUEST_TIMEOUT);
-            sent.map_err(|error| self.classify(&error))?;
+            self.send_offsets(offsets, group)?;
             self.flush()?;
         }
         self.asked_to_commit = true;
         self.producer.commit_transaction(REQUEST_TIMEOUT).map_err(|error| self.classify(&error))?;
         self.asked_to_commit = false;
         self.begun = None;
-        self.rebuilt = false;
+        self.made_anew = 0;
         self.trim_changelog();
         Ok(())
     }
@@ -382,31 +377,28 @@ impl TransactionalSink for KafkaSink {
     fn abort(&mut self) -> Result<(), SinkError> {
         self.producer.context().forget();
         self.asked_to_commit = false;
-        if self.guarantee == Guarantee::AtLeastOnce {
-            self.begun = None;
-            return Ok(());
-        }
-        let since = |begun| self.clock.monotonic().since(begun);
-        if self.begun.is_some_and(|begun| since(begun) > self.transaction_timeout) && !self.rebuilt
-        {
+        if self.timed_out() {
             // The broker has ended the transaction by now, and the client may have lost sight of the coordinator.
             self.life = Life::Broken;
             self.rebuild = true;
         }
         if self.rebuild {
             if self.life == Life::Broken {
+                self.look_for_a_rival()?;
                 self.make_anew()?;
-                self.rebuilt = true;
+                self.made_anew += 1;
             }
             self.init()?;
+            self.check_topics()?;
             self.rebuild = false;
         }
-        if self.begun.is_some() {
+        if self.begun.is_some() && self.guarantee == Guarantee::ExactlyOnce {
             self.abort_open()?;
             self.producer.context().forget();
             self.begun = None;
             self.check_topics()?;
         }
+        self.begun = None;
         Ok(())
     }
 

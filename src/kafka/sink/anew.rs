@@ -1,0 +1,108 @@
+//! Producers that can go on no more, and those that come after them.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use rdkafka::TopicPartitionList;
+use rdkafka::consumer::{Consumer, ConsumerGroupMetadata};
+use rdkafka::error::KafkaError;
+use rdkafka::producer::Producer;
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::{KafkaSink, Life, message_bytes};
+use crate::config::Guarantee;
+use crate::kafka::client::REQUEST_TIMEOUT;
+use crate::kafka::members::rivals;
+use crate::pipeline::SinkError;
+
+impl KafkaSink {
+    /// Adds the offsets to the transaction.
+    ///
+    /// librdkafka has no limit for the part of this in which it looks for the group's coordinator: where an answer is lost
+    /// with its broker, the call returns when any other connection comes or goes, if one ever does. So it is made where
+    /// it can be left behind, together with its producer.
+    pub(super) fn send_offsets(
+        &mut self,
+        offsets: TopicPartitionList,
+        group: ConsumerGroupMetadata,
+    ) -> Result<(), SinkError> {
+        let producer = Arc::clone(&self.producer);
+        let (answer, answered) = mpsc::sync_channel(1);
+        let call = move || {
+            let sent = producer.send_offsets_to_transaction(&offsets, &group, REQUEST_TIMEOUT);
+            // The last one that holds a producer waits for its end.
+            drop(producer);
+            // Nobody listens any more to one that was left behind.
+            drop(answer.send(sent));
+        };
+        let started = thread::Builder::new().name("tidegate-offsets".to_owned()).spawn(call);
+        started.map_err(|error| SinkError::Retry(format!("starting a thread: {error}")))?;
+        match answered.recv_timeout(REQUEST_TIMEOUT + GRACE) {
+            Ok(sent) => sent.map_err(|error| self.classify(&error)),
+            Err(_) => Err(self.break_down(
+                "the client does not come to an end of adding the offsets to the transaction"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Whether the broker has ended the open transaction by now.
+    pub(super) fn timed_out(&self) -> bool {
+        self.guarantee == Guarantee::ExactlyOnce
+            && self
+                .begun
+                .is_some_and(|begun| self.clock.monotonic().since(begun) > self.transaction_timeout)
+    }
+
+    pub(super) fn make_anew(&mut self) -> Result<(), SinkError> {
+        tracing::warn!("the producer is made anew");
+        let (least, greatest) = message_bytes(&self.limits);
+        let producer = self
+            .clients
+            .producer(least, greatest)
+            // It could be made before: a machine that is too busy to start its threads within 5 s.
+            .map_err(|error| SinkError::Retry(error.to_string()))?;
+        self.producer = Arc::new(producer);
+        self.life = Life::Created;
+        self.begun = None;
+        Ok(())
+    }
+
+    /// Whether another instance runs under this one's name, and so under its transactional id: a new producer would take
+    /// the id from it, and it would take it back. It has to be there for longer than the group keeps a member that is
+    /// gone, since that may have been this one before its restart.
+    pub(super) fn look_for_a_rival(&mut self) -> Result<(), SinkError> {
+        let now = self.clock.monotonic();
+        let rivals = match rivals(
+            self.consumer.client(),
+            &self.clients.group_id,
+            &self.clients.client_id,
+            REQUEST_TIMEOUT,
+        ) {
+            Ok(rivals) => rivals,
+            Err(RDKafkaErrorCode::UnsupportedFeature) => Vec::new(),
+            Err(code) => {
+                return Err(SinkError::Retry(KafkaError::GroupListFetch(code).to_string()));
+            }
+        };
+        let Some(rival) = rivals.first() else {
+            self.rival_since = None;
+            return Ok(());
+        };
+        let since = *self.rival_since.get_or_insert(now);
+        let cause = format!(
+            "another instance runs under transactional id `{}` ({rival}) and has taken over",
+            self.clients.transactional_id
+        );
+        if now.since(since) <= self.session_timeout {
+            return Err(SinkError::Retry(format!("{cause}, or did until a moment ago")));
+        }
+        Err(SinkError::Fatal(format!(
+            "{cause}; give each instance a `kafka.instance_id` of its own"
+        )))
+    }
+}
+
+/// How much later than it was asked to may the client answer.
+const GRACE: Duration = Duration::from_secs(2);
