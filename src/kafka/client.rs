@@ -1,6 +1,7 @@
 //! Client settings: what exactly-once asks of them, what was measured, and what people add.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicI32;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
@@ -27,6 +28,10 @@ pub(super) struct Clients {
     /// Who writes here; a second one under the same id fences the first.
     pub(super) transactional_id: String,
     pub(super) group_id: String,
+    /// The broker that managed the group when it was last asked for its members.
+    pub(super) coordinator: AtomicI32,
+    /// A topic that one may ask for.
+    pub(super) known_topic: String,
     /// What this member is called in the group.
     pub(super) client_id: String,
     on_error: OnError,
@@ -81,7 +86,19 @@ impl Clients {
         );
         let common = ours(&[], &[&kafka.properties], &[]);
         let group_id = kafka.group_id.clone();
-        Self { common, consumer, producer, transactional_id, group_id, client_id, on_error, clock }
+        let known_topic = config.sources.first().map(|source| source.topic.clone());
+        Self {
+            common,
+            consumer,
+            producer,
+            transactional_id,
+            group_id,
+            coordinator: AtomicI32::new(-1),
+            known_topic: known_topic.unwrap_or_default(),
+            client_id,
+            on_error,
+            clock,
+        }
     }
 
     pub(super) fn consumer(

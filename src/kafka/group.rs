@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use rdkafka::Offset;
 use rdkafka::consumer::Consumer;
-use rdkafka::error::KafkaError;
-use rdkafka::types::RDKafkaErrorCode;
 
 use super::client::REQUEST_TIMEOUT;
-use super::members::{Member, members};
+use super::members::Member;
 use super::rebalance::{RebalanceEvent, unassign};
 use super::source::{KafkaSource, fatal, retry};
 use crate::pipeline::{Source, SourceError};
@@ -56,14 +54,12 @@ impl KafkaSource {
 
     /// The members that go by another name: one of ours is what was here before a restart.
     pub(super) fn other_members(&self) -> Result<Vec<String>, SourceError> {
-        match members(self.consumer.client(), &self.group_id, REQUEST_TIMEOUT) {
-            Ok(members) => Ok(members
-                .iter()
-                .filter(|member| member.client_id != self.client_id)
-                .map(Member::to_string)
-                .collect()),
-            Err(RDKafkaErrorCode::UnsupportedFeature) => Ok(Vec::new()),
-            Err(code) => Err(retry(&KafkaError::GroupListFetch(code))),
-        }
+        let members =
+            self.clients.members(self.consumer.client()).map_err(|error| retry(&error))?;
+        Ok(members
+            .iter()
+            .filter(|member| member.client_id != self.clients.client_id)
+            .map(Member::to_string)
+            .collect())
     }
 }

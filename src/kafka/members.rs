@@ -7,10 +7,10 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use rdkafka::bindings::{
-    rd_kafka_AdminOptions_destroy, rd_kafka_AdminOptions_new,
+    rd_kafka_AdminOptions_destroy, rd_kafka_AdminOptions_new, rd_kafka_AdminOptions_set_broker,
     rd_kafka_AdminOptions_set_request_timeout, rd_kafka_AdminOptions_t,
     rd_kafka_ConsumerGroupDescription_error, rd_kafka_ConsumerGroupDescription_member,
     rd_kafka_ConsumerGroupDescription_member_count, rd_kafka_ConsumerGroupDescription_t,
@@ -22,7 +22,11 @@ use rdkafka::bindings::{
     rd_kafka_queue_new, rd_kafka_queue_poll, rd_kafka_queue_t,
 };
 use rdkafka::client::{Client, ClientContext};
+use rdkafka::error::KafkaError;
+use rdkafka::metadata::MetadataBroker;
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
+
+use super::client::{Clients, REQUEST_TIMEOUT};
 
 /// A member as the group knows it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,14 +43,55 @@ impl std::fmt::Display for Member {
     }
 }
 
-/// The members of a group; a group that is not there has none.
-pub(super) fn members<C: ClientContext>(
+impl Clients {
+    /// The members of the group; none where the brokers cannot tell.
+    ///
+    /// The brokers are asked one by one, and one that does not manage the group says so. librdkafka would look the right
+    /// one up itself, but remembers it for minutes, whatever it is answered there, and may abort the process when that
+    /// broker goes while the question is under way (librdkafka issue 4605).
+    pub(super) fn members<C: ClientContext>(
+        &self,
+        client: &Client<C>,
+    ) -> Result<Vec<Member>, KafkaError> {
+        let metadata = client.fetch_metadata(Some(&self.known_topic), REQUEST_TIMEOUT)?;
+        let mut brokers: Vec<_> = metadata.brokers().iter().map(MetadataBroker::id).collect();
+        let last = self.coordinator.load(Ordering::Relaxed);
+        brokers.sort_unstable_by_key(|broker| *broker != last);
+        let mut refusal = RDKafkaErrorCode::CoordinatorNotAvailable;
+        for broker in brokers {
+            match members(client, &self.group_id, broker) {
+                Ok(members) => {
+                    self.coordinator.store(broker, Ordering::Relaxed);
+                    return Ok(members);
+                }
+                Err(RDKafkaErrorCode::UnsupportedFeature) => return Ok(Vec::new()),
+                Err(RDKafkaErrorCode::NotCoordinator) => {}
+                Err(code) => refusal = code,
+            }
+        }
+        Err(KafkaError::GroupListFetch(refusal))
+    }
+
+    /// Those members that go by the name of this client, and are not this client itself.
+    pub(super) fn rivals<C: ClientContext>(
+        &self,
+        client: &Client<C>,
+    ) -> Result<Vec<Member>, KafkaError> {
+        let mut members = self.members(client)?;
+        let own = own_id(client);
+        members.retain(|member| member.client_id == self.client_id && member.id != own);
+        Ok(members)
+    }
+}
+
+/// The members of a group, by a broker that manages it; a group that is not there has none.
+fn members<C: ClientContext>(
     client: &Client<C>,
     group: &str,
-    timeout: Duration,
+    broker: i32,
 ) -> Result<Vec<Member>, RDKafkaErrorCode> {
+    const TIMEOUT_MS: c_int = 2_000;
     let group = CString::new(group).map_err(|_| RDKafkaErrorCode::InvalidGroupId)?;
-    let timeout = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);
     let client = client.native_ptr();
     // SAFETY: the client outlives this call, and what is made of it here is destroyed at its end.
     let (queue, options) = unsafe {
@@ -54,13 +99,14 @@ pub(super) fn members<C: ClientContext>(
         (Queue(rd_kafka_queue_new(client)), Options(rd_kafka_AdminOptions_new(client, operation)))
     };
     let mut groups = [group.as_ptr()];
-    // SAFETY: all pointers are live; librdkafka copies the names and the options. Where to say what is wrong with the
-    // timeout is left out, which it allows.
+    // SAFETY: all pointers are live; librdkafka copies the names and the options. Where to say what is wrong with them is
+    // left out, which it allows.
     let event = unsafe {
-        rd_kafka_AdminOptions_set_request_timeout(options.0, timeout, ptr::null_mut(), 0);
+        rd_kafka_AdminOptions_set_request_timeout(options.0, TIMEOUT_MS, ptr::null_mut(), 0);
+        rd_kafka_AdminOptions_set_broker(options.0, broker, ptr::null_mut(), 0);
         rd_kafka_DescribeConsumerGroups(client, groups.as_mut_ptr(), 1, options.0, queue.0);
         // librdkafka answers at the timeout by itself.
-        Event(rd_kafka_queue_poll(queue.0, timeout.saturating_add(1_000)))
+        Event(rd_kafka_queue_poll(queue.0, TIMEOUT_MS + 1_000))
     };
     if event.0.is_null() {
         return Err(RDKafkaErrorCode::OperationTimedOut);
@@ -82,19 +128,6 @@ pub(super) fn members<C: ClientContext>(
     for group in groups {
         members_of(*group, &mut members)?;
     }
-    Ok(members)
-}
-
-/// The members of a group that go by this name, other than the one of this client itself.
-pub(super) fn rivals<C: ClientContext>(
-    client: &Client<C>,
-    group: &str,
-    client_id: &str,
-    timeout: Duration,
-) -> Result<Vec<Member>, RDKafkaErrorCode> {
-    let mut members = members(client, group, timeout)?;
-    let own = own_id(client);
-    members.retain(|member| member.client_id == client_id && member.id != own);
     Ok(members)
 }
 

@@ -109,8 +109,8 @@ pub fn connect(
         }
         Cluster::Embedded => BTreeMap::new(),
     };
-    let client_id = clients.client_id.clone();
-    let source = KafkaSource::new(config, Arc::clone(&consumer), topics, clock, client_id);
+    let source =
+        KafkaSource::new(config, Arc::clone(&consumer), topics, clock, Arc::clone(&clients));
     let changelog = KafkaChangelog::new(Arc::clone(&clients), admin::changelog_topics(config));
     let trims = cluster == Cluster::Brokers;
     let sink = KafkaSink::new(config, clients, consumer, limits, clock, time, trims)?;

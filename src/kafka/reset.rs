@@ -10,7 +10,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::OnError;
 use super::admin::{block_on, changelog_topics, options};
 use super::client::{Clients, REQUEST_TIMEOUT};
-use super::members::{Member, members};
+use super::members::Member;
 use super::report::Reported;
 use crate::clock::Clock;
 use crate::config::{Config, Start};
@@ -218,10 +218,10 @@ impl Reset {
     }
 
     fn check_group(&self) -> Result<(), ResetError> {
-        let found = members(self.consumer.client(), &self.group, REQUEST_TIMEOUT);
-        let members = found.map_err(|code| {
-            request(format!("describing group `{}`", self.group), &KafkaError::GroupListFetch(code))
-        })?;
+        let members = self
+            .clients
+            .members(self.consumer.client())
+            .map_err(|error| request(format!("describing group `{}`", self.group), &error))?;
         if members.is_empty() {
             return Ok(());
         }

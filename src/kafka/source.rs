@@ -11,7 +11,7 @@ use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{REQUEST_TIMEOUT, TopicNumbers};
+use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use super::rebalance::{ConsumerEvents, RebalanceEvent, unassign};
 use super::record::KafkaRecord;
 use super::sink::mark_of;
@@ -26,8 +26,7 @@ pub struct KafkaSource {
     pub(super) consumer: Arc<BaseConsumer<ConsumerEvents>>,
     pub(super) topics: Arc<TopicNumbers>,
     policies: Vec<(Start, OnMissing)>,
-    pub(super) group_id: String,
-    pub(super) client_id: String,
+    pub(super) clients: Arc<Clients>,
     /// A static member, which keeps its partitions while it is away.
     stays: bool,
     pub(super) clock: Clock,
@@ -55,7 +54,7 @@ impl KafkaSource {
         consumer: Arc<BaseConsumer<ConsumerEvents>>,
         topics: Arc<TopicNumbers>,
         clock: Clock,
-        client_id: String,
+        clients: Arc<Clients>,
     ) -> Self {
         let policies =
             config.sources.iter().map(|source| (source.start, source.on_missing)).collect();
@@ -63,8 +62,7 @@ impl KafkaSource {
             consumer,
             topics,
             policies,
-            group_id: config.kafka.group_id.clone(),
-            client_id,
+            clients,
             stays: config.kafka.static_membership,
             clock,
             begun: RefCell::default(),
@@ -282,7 +280,7 @@ impl Source for KafkaSource {
     }
 
     fn name(&self) -> String {
-        self.client_id.clone()
+        self.clients.client_id.clone()
     }
 
     fn others(&self) -> Result<Vec<String>, SourceError> {

@@ -6,6 +6,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use tidegate::clock::Clock;
 
 use crate::support::broker::Broker;
+use crate::support::brokers::Brokers;
 use crate::support::cluster::Cluster;
 use crate::support::ledger::{
     Feed, Feeding, Order, PARTITIONS, check_complete, config, create_topics, finish,
@@ -26,7 +27,10 @@ const NEWER: &str = "\"group.protocol\" = \"consumer\"";
 
 impl Group {
     fn new(prefix: &'static str) -> Self {
-        let cluster = Cluster::new(Broker::shared());
+        Self::on(Cluster::new(Broker::shared()), prefix)
+    }
+
+    fn on(cluster: Cluster, prefix: &'static str) -> Self {
         create_topics(&cluster, prefix);
         let config = config(&cluster.bootstrap, prefix);
         Self { cluster, prefix, config }
@@ -147,6 +151,33 @@ fn roll(group: &Group, rounds: i32) {
     feeding.finish();
     finish(&group.cluster, group.prefix, running);
     println!("{prefix}: {:?}", check_complete(&group.cluster, prefix));
+}
+
+/// What the client remembers of where the group is managed is out of date after each of the kills but one.
+#[test]
+fn one_that_stands_by_takes_over_when_the_group_has_moved_to_another_broker() {
+    let mut brokers = Brokers::start_with(&[]);
+    let group = Group::on(Cluster::new(brokers.bootstrap()), "moved-group");
+    let feeding = group.feed(44);
+    let mut first = group.at_work("first");
+    let mut second = group.run("second", &[]);
+    wait_until_it_stands_by(&mut second, "first");
+    for nth in 0..brokers.count() {
+        brokers.node(nth).kill();
+        read_on(&mut first, 500.0);
+        brokers.node(nth).start_again();
+        read_on(&mut first, 500.0);
+    }
+    wait_until_it_stands_by(&mut second, "first");
+    first.stop();
+    let clock = Clock::start();
+    wait_until_at_work(&mut second);
+    let took = clock.monotonic().0;
+    read_on(&mut second, 500.0);
+    feeding.finish();
+    finish(&group.cluster, group.prefix, second);
+    let figures = check_complete(&group.cluster, group.prefix);
+    println!("moved group: taken over after {took:?}, {figures:?}");
 }
 
 #[test]

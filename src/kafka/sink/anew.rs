@@ -6,14 +6,11 @@ use std::time::Duration;
 
 use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{Consumer, ConsumerGroupMetadata};
-use rdkafka::error::KafkaError;
 use rdkafka::producer::Producer;
-use rdkafka::types::RDKafkaErrorCode;
 
 use super::{KafkaSink, Life, message_bytes};
 use crate::config::Guarantee;
 use crate::kafka::client::REQUEST_TIMEOUT;
-use crate::kafka::members::rivals;
 use crate::pipeline::SinkError;
 
 impl KafkaSink {
@@ -74,18 +71,8 @@ impl KafkaSink {
     /// gone, since that may have been this one before its restart.
     pub(super) fn look_for_a_rival(&mut self) -> Result<(), SinkError> {
         let now = self.clock.monotonic();
-        let rivals = match rivals(
-            self.consumer.client(),
-            &self.clients.group_id,
-            &self.clients.client_id,
-            REQUEST_TIMEOUT,
-        ) {
-            Ok(rivals) => rivals,
-            Err(RDKafkaErrorCode::UnsupportedFeature) => Vec::new(),
-            Err(code) => {
-                return Err(SinkError::Retry(KafkaError::GroupListFetch(code).to_string()));
-            }
-        };
+        let rivals = self.clients.rivals(self.consumer.client());
+        let rivals = rivals.map_err(|error| SinkError::Retry(error.to_string()))?;
         let Some(rival) = rivals.first() else {
             self.rival_since = None;
             return Ok(());
