@@ -1,5 +1,6 @@
 //! Client settings: what exactly-once asks of them, what was measured, and what people add.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::time::Duration;
@@ -32,8 +33,10 @@ pub(super) struct Clients {
     pub(super) coordinator: AtomicI32,
     /// A topic that one may ask for.
     pub(super) known_topic: String,
-    /// What this member is called in the group.
+    /// What this member is called in the group, also after a restart.
     pub(super) client_id: String,
+    /// The same, and what tells this process from all others that are called so.
+    pub(super) member_id: String,
     on_error: OnError,
     clock: Clock,
 }
@@ -60,7 +63,9 @@ impl Clients {
         let member = format!("{}-{subtask}", kafka.instance_id);
         let member = [("group.instance.id", member.as_str())];
         let member: &[_] = if kafka.static_membership { &member } else { &[] };
+        let member_id = format!("{client_id}.{:08x}", RandomState::new().hash_one(subtask) >> 32);
         let fixed = [
+            ("client.id", member_id.as_str()),
             ("group.id", kafka.group_id.as_str()),
             ("enable.auto.commit", "false"),
             ("enable.auto.offset.store", "false"),
@@ -96,6 +101,7 @@ impl Clients {
             coordinator: AtomicI32::new(-1),
             known_topic: known_topic.unwrap_or_default(),
             client_id,
+            member_id,
             on_error,
             clock,
         }

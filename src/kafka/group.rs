@@ -54,12 +54,7 @@ impl KafkaSource {
 
     /// The members that go by another name: one of ours is what was here before a restart.
     pub(super) fn other_members(&self) -> Result<Vec<String>, SourceError> {
-        let members =
-            self.clients.members(self.consumer.client()).map_err(|error| retry(&error))?;
-        Ok(members
-            .iter()
-            .filter(|member| member.client_id != self.clients.client_id)
-            .map(Member::to_string)
-            .collect())
+        let others = self.clients.others(self.consumer.client()).map_err(|error| retry(&error))?;
+        Ok(others.iter().map(Member::to_string).collect())
     }
 }

@@ -15,11 +15,10 @@ use rdkafka::bindings::{
     rd_kafka_ConsumerGroupDescription_error, rd_kafka_ConsumerGroupDescription_member,
     rd_kafka_ConsumerGroupDescription_member_count, rd_kafka_ConsumerGroupDescription_t,
     rd_kafka_DescribeConsumerGroups, rd_kafka_DescribeConsumerGroups_result_groups,
-    rd_kafka_MemberDescription_client_id, rd_kafka_MemberDescription_consumer_id,
-    rd_kafka_MemberDescription_host, rd_kafka_admin_op_t, rd_kafka_error_code,
-    rd_kafka_event_DescribeConsumerGroups_result, rd_kafka_event_destroy, rd_kafka_event_error,
-    rd_kafka_event_t, rd_kafka_mem_free, rd_kafka_memberid, rd_kafka_queue_destroy,
-    rd_kafka_queue_new, rd_kafka_queue_poll, rd_kafka_queue_t,
+    rd_kafka_MemberDescription_client_id, rd_kafka_MemberDescription_host, rd_kafka_admin_op_t,
+    rd_kafka_error_code, rd_kafka_event_DescribeConsumerGroups_result, rd_kafka_event_destroy,
+    rd_kafka_event_error, rd_kafka_event_t, rd_kafka_queue_destroy, rd_kafka_queue_new,
+    rd_kafka_queue_poll, rd_kafka_queue_t,
 };
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::error::KafkaError;
@@ -31,15 +30,20 @@ use super::client::{Clients, REQUEST_TIMEOUT};
 /// A member as the group knows it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Member {
-    /// What the group calls it, anew each time it joins.
-    id: String,
-    pub(super) client_id: String,
-    pub(super) host: String,
+    client_id: String,
+    host: String,
+}
+
+impl Member {
+    /// What it is called, without what tells its process from others.
+    fn name(&self) -> &str {
+        self.client_id.rsplit_once('.').map_or(&self.client_id, |(name, _)| name)
+    }
 }
 
 impl std::fmt::Display for Member {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} at {}", self.client_id, self.host)
+        write!(f, "{} at {}", self.name(), self.host)
     }
 }
 
@@ -72,14 +76,24 @@ impl Clients {
         Err(KafkaError::GroupListFetch(refusal))
     }
 
-    /// Those members that go by the name of this client, and are not this client itself.
+    /// The members of other names: one of ours is what was here before a restart.
+    pub(super) fn others<C: ClientContext>(
+        &self,
+        client: &Client<C>,
+    ) -> Result<Vec<Member>, KafkaError> {
+        let mut members = self.members(client)?;
+        members.retain(|member| member.name() != self.client_id);
+        Ok(members)
+    }
+
+    /// Other processes of the same name.
     pub(super) fn rivals<C: ClientContext>(
         &self,
         client: &Client<C>,
     ) -> Result<Vec<Member>, KafkaError> {
         let mut members = self.members(client)?;
-        let own = own_id(client);
-        members.retain(|member| member.client_id == self.client_id && member.id != own);
+        members
+            .retain(|member| member.name() == self.client_id && member.client_id != self.member_id);
         Ok(members)
     }
 }
@@ -131,17 +145,6 @@ fn members<C: ClientContext>(
     Ok(members)
 }
 
-/// What the group calls the client; nothing while it is no member.
-fn own_id<C: ClientContext>(client: &Client<C>) -> String {
-    // SAFETY: the client outlives this call. The text is a copy for the caller, or null, and is freed as it is to be.
-    unsafe {
-        let id = rd_kafka_memberid(client.native_ptr());
-        let own = text(id);
-        rd_kafka_mem_free(client.native_ptr(), id.cast());
-        own
-    }
-}
-
 fn members_of(
     group: *const rd_kafka_ConsumerGroupDescription_t,
     members: &mut Vec<Member>,
@@ -159,7 +162,6 @@ fn members_of(
         for nth in 0..rd_kafka_ConsumerGroupDescription_member_count(group) {
             let member = rd_kafka_ConsumerGroupDescription_member(group, nth);
             members.push(Member {
-                id: text(rd_kafka_MemberDescription_consumer_id(member)),
                 client_id: text(rd_kafka_MemberDescription_client_id(member)),
                 host: text(rd_kafka_MemberDescription_host(member)),
             });

@@ -17,10 +17,20 @@ use crate::event_time::{MonotonicTime, PartitionId};
 /// Watches over positions that do not move although there is something to read.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
-    /// Positions that are behind, and since when they have been where they are.
-    behind: BTreeMap<PartitionId, (i64, MonotonicTime)>,
+    /// Positions that are behind.
+    behind: BTreeMap<PartitionId, Standstill>,
     /// When a poll last found nothing to deliver.
     nothing_came: Option<MonotonicTime>,
+}
+
+/// A position that does not move.
+#[derive(Clone, Copy, Debug)]
+struct Standstill {
+    position: i64,
+    /// Since when, or since it was fetched again.
+    since: MonotonicTime,
+    /// How long that may last.
+    patience: Duration,
 }
 
 impl Stalls {
@@ -41,20 +51,28 @@ impl Stalls {
             _ if position >= end => {
                 self.behind.remove(&id);
             }
-            Some((at, _)) if *at == position => {}
+            Some(standstill) if standstill.position == position => {}
             Some(_) | None => {
-                self.behind.insert(id, (position, now));
+                self.behind.insert(id, Standstill { position, since: now, patience: TOO_LONG });
             }
         }
     }
 
-    /// The partitions that have stood still for too long, though nothing else was delivered either; each is named once.
+    /// The partitions that have stood still for too long, though nothing else was delivered either. One that is fetched
+    /// again loses what is on its way from a broker that is only slow, so it is given twice the time before the next.
     fn take(&mut self, now: MonotonicTime) -> BTreeMap<PartitionId, i64> {
+        let mut taken = BTreeMap::new();
         if self.nothing_came.is_none_or(|when| now.since(when) > LATELY) {
-            return BTreeMap::new();
+            return taken;
         }
-        let stalled = self.behind.extract_if(.., |_, (_, since)| now.since(*since) > TOO_LONG);
-        stalled.map(|(id, (position, _))| (id, position)).collect()
+        for (id, standstill) in &mut self.behind {
+            if now.since(standstill.since) > standstill.patience {
+                standstill.since = now;
+                standstill.patience = (standstill.patience * 2).min(LONGEST);
+                taken.insert(*id, standstill.position);
+            }
+        }
+        taken
     }
 
     /// These are read from elsewhere now, or not at all.
@@ -89,6 +107,9 @@ impl KafkaSource {
 /// How long a position may stand still before what is in front of it is fetched again.
 const TOO_LONG: Duration = Duration::from_secs(5);
 
+/// The same where fetching again has not helped, again and again.
+const LONGEST: Duration = Duration::from_mins(1);
+
 /// A poll that found nothing is this long a sign that nothing is on its way to the loop.
 const LATELY: Duration = Duration::from_secs(1);
 
@@ -103,16 +124,25 @@ mod tests {
     }
 
     #[test]
-    fn a_position_that_stands_still_in_front_of_records_is_named_once() {
+    fn a_position_that_stands_still_in_front_of_records_is_named_after_more_and_more_time() {
         let mut stalls = Stalls::default();
         for second in 0..6 {
             stalls.look(ID, 45, Some(60), at(second));
             stalls.nothing_came(at(second));
             assert_eq!(stalls.take(at(second)), BTreeMap::new());
         }
-        assert_eq!(stalls.take(at(6)), [(ID, 45)].into());
-        stalls.look(ID, 45, Some(60), at(6));
-        assert_eq!(stalls.take(at(6)), BTreeMap::new());
+        let mut named = Vec::new();
+        for second in 6..200 {
+            stalls.look(ID, 45, Some(60), at(second));
+            stalls.nothing_came(at(second));
+            if stalls.take(at(second)) == [(ID, 45)].into() {
+                named.push(second);
+            }
+        }
+        assert_eq!(named, [6, 17, 38, 79, 140]);
+        stalls.look(ID, 46, Some(60), at(200));
+        stalls.nothing_came(at(206));
+        assert_eq!(stalls.take(at(206)), [(ID, 46)].into(), "it had moved");
     }
 
     #[test]

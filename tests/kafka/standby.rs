@@ -153,7 +153,8 @@ fn roll(group: &Group, rounds: i32) {
     println!("{prefix}: {:?}", check_complete(&group.cluster, prefix));
 }
 
-/// What the client remembers of where the group is managed is out of date after each of the kills but one.
+/// What the client remembers of where the group is managed is out of date after each of the kills but one. On a busy
+/// machine the one at work may lose the group by them, and the other takes over.
 #[test]
 fn one_that_stands_by_takes_over_when_the_group_has_moved_to_another_broker() {
     let mut brokers = Brokers::start_with(&[]);
@@ -164,20 +165,37 @@ fn one_that_stands_by_takes_over_when_the_group_has_moved_to_another_broker() {
     wait_until_it_stands_by(&mut second, "first");
     for nth in 0..brokers.count() {
         brokers.node(nth).kill();
-        read_on(&mut first, 500.0);
+        one_reads_on(&mut first, &mut second);
         brokers.node(nth).start_again();
-        read_on(&mut first, 500.0);
+        one_reads_on(&mut first, &mut second);
     }
-    wait_until_it_stands_by(&mut second, "first");
-    first.stop();
+    first.wait_until("one is at work, and the other stands by", |first| {
+        let phases = [phase(first), phase(&mut second)];
+        (is_at_work(first) && phases[1] == "standby")
+            || (is_at_work(&mut second) && phases[0] == "standby")
+    });
+    let (works, mut stands_by) =
+        if is_at_work(&mut first) { (first, second) } else { (second, first) };
+    works.stop();
     let clock = Clock::start();
-    wait_until_at_work(&mut second);
+    wait_until_at_work(&mut stands_by);
     let took = clock.monotonic().0;
-    read_on(&mut second, 500.0);
+    read_on(&mut stands_by, 500.0);
     feeding.finish();
-    finish(&group.cluster, group.prefix, second);
+    finish(&group.cluster, group.prefix, stands_by);
     let figures = check_complete(&group.cluster, group.prefix);
     println!("moved group: taken over after {took:?}, {figures:?}");
+}
+
+/// Waits until the two have read on, whichever of them it is that reads.
+fn one_reads_on(one: &mut Tidegate, other: &mut Tidegate) {
+    let mut read = |one: &mut Tidegate| {
+        [one, &mut *other].map(|each| each.metric_sum("tidegate_records_in_total", ""))
+    };
+    let before = read(one);
+    one.wait_until("one of two reads on", |one| {
+        read(one).iter().zip(before).any(|(now, before)| *now >= before + 500.0)
+    });
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn when_one_subtask_ends_with_an_error_the_others_commit_and_the_service_ends_wi
     let rival: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &cluster.bootstrap)
         .set("group.id", prefix)
-        .set("client.id", "tidegate-one-1")
+        .set("client.id", "tidegate-one-1.rival")
         .set("partition.assignment.strategy", "cooperative-sticky")
         .create()
         .unwrap();

@@ -356,6 +356,8 @@ group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 group.min.session.timeout.ms=1000
+group.consumer.min.heartbeat.interval.ms=500
+group.consumer.heartbeat.interval.ms=1000
 log.initial.task.delay.ms=1000
 log.retention.check.interval.ms=5000
 "

@@ -182,9 +182,13 @@ const LONGEST_INSTANCE: usize = values::LONGEST_TOPIC - 3;
 const DECIDED_BY_BROKER: [&str; 2] = ["session.timeout.ms", "heartbeat.interval.ms"];
 
 /// Properties on which the guarantees depend, and what there is instead.
-const REFUSED: [(&str, &str); 21] = [
+const REFUSED: [(&str, &str); 22] = [
     ("bootstrap.servers", "write kafka.bootstrap_servers"),
     ("metadata.broker.list", "write kafka.bootstrap_servers"),
+    (
+        "client.id",
+        "the instances of a group know each other by it, and it is made of kafka.instance_id",
+    ),
     ("group.id", "write kafka.group_id"),
     (
         "group.instance.id",

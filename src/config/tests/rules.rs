@@ -323,6 +323,7 @@ fn commits_fit_into_transactions() {
 #[test]
 fn properties_the_guarantees_depend_on_are_refused() {
     for (name, instead) in [
+        ("client.id", "kafka.instance_id"),
         ("group.id", "kafka.group_id"),
         ("bootstrap.servers", "kafka.bootstrap_servers"),
         ("metadata.broker.list", "kafka.bootstrap_servers"),

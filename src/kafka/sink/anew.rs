@@ -82,7 +82,7 @@ impl KafkaSink {
             "another instance runs under transactional id `{}` ({rival}) and has taken over",
             self.clients.transactional_id
         );
-        if now.since(since) <= self.session_timeout {
+        if now.since(since) <= self.session_timeout + TAKEN_OUT_WITHIN {
             return Err(SinkError::Retry(format!("{cause}, or did until a moment ago")));
         }
         Err(SinkError::Fatal(format!(
@@ -93,3 +93,6 @@ impl KafkaSink {
 
 /// How much later than it was asked to may the client answer.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How much longer than a session the group may list a member that is gone: it may be in the middle of a rebalance.
+const TAKEN_OUT_WITHIN: Duration = Duration::from_secs(5);
