@@ -57,9 +57,10 @@ impl Accumulator {
 
 impl Sum {
     fn write(&self, bytes: &mut Vec<u8>) {
-        put_varint(bytes, self.count << 1 | u64::from(self.floats.is_some()));
-        put_wide_signed(bytes, self.integers);
-        if let Some(floats) = &self.floats {
+        let (count, integers, floats) = self.parts();
+        put_varint(bytes, count << 1 | u64::from(floats.is_some()));
+        put_wide_signed(bytes, integers);
+        if let Some(floats) = floats {
             floats.write(bytes);
         }
     }
@@ -72,8 +73,8 @@ impl Sum {
         if integers.unsigned_abs() > u128::from(count) << 63 {
             return None;
         }
-        let floats = if has_floats { Some(Box::new(ExactSum::read(reader)?)) } else { None };
-        Some(Self { count, integers, floats })
+        let floats = if has_floats { Some(ExactSum::read(reader)?) } else { None };
+        Some(Self::of_parts(count, integers, floats))
     }
 }
 

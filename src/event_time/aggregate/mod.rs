@@ -2,10 +2,11 @@
 
 mod bytes;
 mod exact_sum;
+mod sum;
 
 use std::cmp::Ordering;
 
-use exact_sum::ExactSum;
+pub use sum::Sum;
 
 /// A number out of a record.
 ///
@@ -200,56 +201,6 @@ impl AggregateValue {
     }
 }
 
-/// A sum that stays an exact integer until it meets a float, and is the correctly rounded sum after that.
-///
-/// ```
-/// use tidegate::event_time::{AggregateValue, Sum, Value};
-///
-/// let mut sum = Sum::default();
-/// for value in [1e16, 1.0, -1e16] {
-///     sum.add(Value::Float(value));
-/// }
-/// assert_eq!(sum.value(), AggregateValue::Float(1.0)); // plain addition gives 0
-/// ```
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sum {
-    count: u64,
-    /// 2^64 records of 2^63 each stay in range.
-    integers: i128,
-    floats: Option<Box<ExactSum>>,
-}
-
-impl Sum {
-    /// Adds a value.
-    pub fn add(&mut self, value: Value) {
-        self.count += 1;
-        match value {
-            Value::Integer(integer) => self.integers += i128::from(integer),
-            Value::Float(float) => self.floats.get_or_insert_default().add(float),
-        }
-    }
-
-    /// The sum of everything added.
-    pub fn value(&self) -> AggregateValue {
-        match &self.floats {
-            _ if self.count == 0 => AggregateValue::Missing,
-            None => AggregateValue::Integer(self.integers),
-            Some(floats) => AggregateValue::float(floats.plus_integer(self.integers)),
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "an average is a float")]
-    fn average(&self) -> AggregateValue {
-        match self.value() {
-            AggregateValue::Integer(integer) => {
-                AggregateValue::Float(integer as f64 / self.count as f64)
-            }
-            AggregateValue::Float(float) => AggregateValue::Float(float / self.count as f64),
-            other @ (AggregateValue::Overflow | AggregateValue::Missing) => other,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,14 +236,5 @@ mod tests {
                 assert_eq!(accumulator.value(), expected);
             }
         }
-    }
-
-    #[test]
-    fn integers_and_floats_add_up_exactly() {
-        let mut sum = Sum::default();
-        sum.add(Value::Integer(9_007_199_254_740_993));
-        sum.add(Value::Float(-9_007_199_254_740_992.0));
-        sum.add(Value::Float(0.5));
-        assert_eq!(sum.value(), AggregateValue::Float(1.5));
     }
 }
