@@ -48,7 +48,7 @@ pub use window::{TimeWindow, TumblingWindows};
 
 pub use aggregate::{Accumulator, AggregateFunction, AggregateValue, Sum, Value};
 
-pub(crate) use window_operator::EntryView;
+pub(crate) use window_operator::{EntryView, Reopened};
 pub use window_operator::{LimitExceeded, Panes, StateLimits, Timing, WindowSettings};
 
 pub(crate) use shard::ShardView;

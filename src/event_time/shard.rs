@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::aggregate::Accumulator;
 use super::time::{EventTime, PartitionId, Watermark};
 use super::window::TimeWindow;
-use super::window_operator::{EntryView, WindowOperator, WindowSettings};
+use super::window_operator::{EntryView, Reopened, WindowOperator, WindowSettings};
 
 /// Which records share a shard.
 ///
@@ -126,21 +125,15 @@ impl Shard {
         window.max_timestamp() <= self.closed
     }
 
-    /// Sets an entry to what was saved of it; it counts as saved.
-    pub(crate) fn put(
+    /// A window to be filled with what was saved of it. Makes room for so many entries with so many accumulators each,
+    /// where it is not there yet.
+    pub(crate) fn reopen(
         &mut self,
         window: TimeWindow,
-        key: &[u8],
-        panes: u32,
-        discarded: bool,
-        accumulators: impl ExactSizeIterator<Item = Accumulator>,
-    ) {
-        self.operator.put(window, key, panes, discarded, accumulators);
-    }
-
-    /// Makes room for so many entries of a window that is not there yet.
-    pub(crate) fn expect(&mut self, window: TimeWindow, entries: usize) {
-        self.operator.expect(window, entries);
+        entries: usize,
+        aggregates: usize,
+    ) -> Reopened<'_> {
+        self.operator.reopen(window, entries, aggregates)
     }
 
     /// Forgets all windows; the clock stays.

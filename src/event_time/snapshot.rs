@@ -120,8 +120,17 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn wide(&mut self) -> Option<u128> {
-        let mut value = 0;
-        for shift in (0..128).step_by(7) {
+        // Most are in the first nine bytes, which fit into 64 bits.
+        let mut low = 0;
+        for shift in (0..LOW_BITS).step_by(7) {
+            let byte = self.u8()?;
+            low |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Some(u128::from(low));
+            }
+        }
+        let mut value = u128::from(low);
+        for shift in (LOW_BITS..128).step_by(7) {
             let byte = self.u8()?;
             let bits = u128::from(byte & 0x7F);
             if bits << shift >> shift != bits {
@@ -168,6 +177,9 @@ impl<'a> Reader<'a> {
         Some(*value)
     }
 }
+
+/// What of a number is in its first nine bytes.
+const LOW_BITS: u32 = 63;
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::{Layout, SavedPartition};
 use crate::event_time::snapshot::{Reader, put_bytes, put_signed, put_varint};
 use crate::event_time::{
-    Accumulator, AggregateFunction, EntryView, EventTime, PartitionState, Shard, ShardView,
-    TimeWindow, Watermark,
+    Accumulator, AggregateFunction, EntryView, EventTime, PartitionState, Reopened, Shard,
+    ShardView, TimeWindow, Watermark,
 };
 
 /// What a part begins with.
@@ -83,7 +83,7 @@ pub(super) fn read_entries(
     shard: &mut Shard,
     room: &mut usize,
 ) -> Option<()> {
-    let mut window = None;
+    let mut window: Option<Reopened<'_>> = None;
     let mut accumulators: Vec<Accumulator> = Vec::with_capacity(functions.len());
     loop {
         match reader.varint()? {
@@ -94,8 +94,7 @@ pub(super) fn read_entries(
                 let begun = TimeWindow { start: EventTime(start), end: EventTime(end) };
                 let expected = usize::try_from(reader.varint()?).unwrap_or(usize::MAX).min(*room);
                 *room -= expected;
-                shard.expect(begun, expected);
-                window = Some(begun);
+                window = Some(shard.reopen(begun, expected, functions.len()));
             }
             length => {
                 let key = reader.take(length - KEY)?;
@@ -104,7 +103,7 @@ pub(super) fn read_entries(
                 for function in functions {
                     accumulators.push(function.read(reader)?);
                 }
-                shard.put(window?, key, panes, fired & 1 == 1, accumulators.drain(..));
+                window.as_mut()?.put(key, panes, fired & 1 == 1, accumulators.drain(..));
             }
         }
     }

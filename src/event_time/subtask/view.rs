@@ -84,7 +84,8 @@ impl Subtask {
         self.size.entries
     }
 
-    /// How many bytes all that is held has, by an estimate: keys and accumulators, the parts of float sums left out.
+    /// How many bytes all that is held has, by an estimate: keys and accumulators, without what sums with floats,
+    /// or of more than 64 bits, have elsewhere.
     pub fn state_bytes(&self) -> usize {
         self.size.bytes
     }

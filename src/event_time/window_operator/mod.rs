@@ -1,5 +1,6 @@
 //! The open windows of one shard: add, fire, fire again when late, free.
 
+mod held_key;
 mod open_window;
 mod saved;
 mod settings;
@@ -13,6 +14,7 @@ use super::aggregate::Accumulator;
 use super::time::{EventTime, Watermark, millis};
 use super::window::TimeWindow;
 use open_window::OpenWindow;
+pub(crate) use saved::Reopened;
 pub use settings::{LimitExceeded, Panes, StateLimits, WindowSettings};
 
 /// Why a pane was fired (Beam's pane timing).
@@ -70,7 +72,8 @@ pub(crate) struct EntryView<'a> {
     pub(crate) accumulators: &'a [Accumulator],
 }
 
-/// What is held: windows, (window, key) entries, and an estimate of their bytes that leaves out the parts of float sums.
+/// What is held: windows, (window, key) entries, and an estimate of their bytes that leaves out what sums with floats, or
+/// of more than 64 bits, have elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) windows: usize,
@@ -79,6 +82,13 @@ pub(crate) struct Size {
 }
 
 impl Size {
+    /// There is more.
+    pub(crate) fn add(&mut self, new: Self) {
+        self.windows += new.windows;
+        self.entries += new.entries;
+        self.bytes += new.bytes;
+    }
+
     /// A part of the whole has changed.
     pub(crate) fn replace(&mut self, before: Self, after: Self) {
         self.windows = self.windows + after.windows - before.windows;
@@ -117,12 +127,12 @@ impl WindowOperator {
             Place::Vacant(place) => {
                 let new = OpenWindow::new(window);
                 settings.limits.check(held, new.size(), 0)?;
-                self.size.replace(Size::default(), new.size());
+                self.size.add(new.size());
                 place.insert(new)
             }
         };
         let (index, new) = open.entry(event.key, settings, held)?;
-        self.size.replace(Size::default(), new);
+        self.size.add(new);
         open.add(index, event, settings);
         Ok(window.is_due(clock).then_some(PaneAt {
             start: window.start,

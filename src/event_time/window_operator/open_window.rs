@@ -6,6 +6,7 @@ use indexmap::map::RawEntryApiV1 as _;
 use indexmap::map::raw_entry_v1::RawEntryMut;
 use std::hash::BuildHasher as _;
 
+use super::held_key::HeldKey;
 use super::{EntryView, LimitExceeded, Panes, Size, WindowSettings};
 use crate::event_time::Event;
 use crate::event_time::aggregate::Accumulator;
@@ -14,7 +15,7 @@ use crate::event_time::window::TimeWindow;
 #[derive(Clone, Debug)]
 pub(super) struct OpenWindow {
     pub(super) window: TimeWindow,
-    keys: IndexMap<Box<[u8]>, Entry, RandomState>,
+    keys: IndexMap<HeldKey, Entry, RandomState>,
     /// As many per entry as there are aggregates, in the order of the entries.
     accumulators: Vec<Accumulator>,
     /// The entries still to be fired on time, the last key first; `None` until the window's firing has begun.
@@ -46,9 +47,10 @@ impl OpenWindow {
         }
     }
 
-    /// Makes room for so many keys.
-    pub(super) fn reserve(&mut self, keys: usize) {
+    /// Makes room for so many keys with so many accumulators each.
+    pub(super) fn reserve(&mut self, keys: usize, aggregates: usize) {
         self.keys.reserve(keys);
+        self.accumulators.reserve(keys.saturating_mul(aggregates));
     }
 
     /// What it holds.
@@ -119,7 +121,7 @@ impl OpenWindow {
         let firing = self.firing.get_or_insert_with(|| {
             let unfired = (0u32..).zip(keys.values()).filter(|(_, entry)| entry.panes == 0);
             let mut order: Vec<u32> = unfired.map(|(index, _)| index).collect();
-            let key_of = |index: u32| keys.get_index(index as usize).map(|(key, _)| key);
+            let key_of = |index: u32| keys.get_index(index as usize).map(|(key, _)| &**key);
             order.sort_unstable_by(|a, b| key_of(*b).cmp(&key_of(*a)));
             order
         });
@@ -214,14 +216,11 @@ fn note_change(entry: &mut Entry, index: usize, changed: &mut Vec<u32>) {
 
 impl Size {
     fn of_entry(key: &[u8], aggregates: usize) -> Self {
-        let held = size_of::<(u64, Box<[u8]>, Entry)>() + ALLOCATION + INDEX;
-        let bytes = held + key.len() + aggregates * size_of::<Accumulator>();
+        let held = size_of::<(u64, HeldKey, Entry)>() + INDEX + HeldKey::bytes_elsewhere(key.len());
+        let bytes = held + aggregates * size_of::<Accumulator>();
         Self { windows: 0, entries: 1, bytes }
     }
 }
-
-/// What an allocator adds to a key of its own.
-const ALLOCATION: usize = 16;
 
 /// A place in the map's table, at its usual load.
 const INDEX: usize = 16;

@@ -1,6 +1,6 @@
 //! What of the open windows is saved, and how they are made of what was.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::open_window::OpenWindow;
@@ -8,6 +8,28 @@ use super::{EntryView, Size, WindowOperator, WindowSettings};
 use crate::event_time::aggregate::Accumulator;
 use crate::event_time::time::{EventTime, Watermark};
 use crate::event_time::window::TimeWindow;
+
+/// A window that is being filled with what was saved of it.
+#[derive(Debug)]
+pub(crate) struct Reopened<'a> {
+    open: &'a mut OpenWindow,
+    /// That of all windows.
+    size: &'a mut Size,
+}
+
+impl Reopened<'_> {
+    /// Sets an entry to what was saved of it; it counts as saved.
+    pub(crate) fn put(
+        &mut self,
+        key: &[u8],
+        panes: u32,
+        discarded: bool,
+        accumulators: impl ExactSizeIterator<Item = Accumulator>,
+    ) {
+        let new = self.open.put(key, panes, discarded, accumulators);
+        self.size.add(new);
+    }
+}
 
 impl WindowOperator {
     /// Every entry, window by window; those excepted that nobody will ever see again at this clock.
@@ -62,37 +84,22 @@ impl WindowOperator {
         self.open.last_key_value().map(|(_, open)| open.window.max_timestamp())
     }
 
-    /// Sets an entry to what was saved of it.
-    pub(crate) fn put(
+    /// A window to be filled with what was saved of it. Makes room for so many entries with so many accumulators each,
+    /// where it is not there yet.
+    pub(crate) fn reopen(
         &mut self,
         window: TimeWindow,
-        key: &[u8],
-        panes: u32,
-        discarded: bool,
-        accumulators: impl ExactSizeIterator<Item = Accumulator>,
-    ) {
-        let open = Self::held(&mut self.open, &mut self.size, window);
-        let new = open.put(key, panes, discarded, accumulators);
-        self.size.replace(Size::default(), new);
-    }
-
-    /// Makes room for so many entries of a window, where it is not there yet.
-    pub(crate) fn expect(&mut self, window: TimeWindow, entries: usize) {
-        if !self.open.contains_key(&window.start) {
-            Self::held(&mut self.open, &mut self.size, window).reserve(entries);
-        }
-    }
-
-    fn held<'a>(
-        open: &'a mut BTreeMap<EventTime, OpenWindow>,
-        size: &mut Size,
-        window: TimeWindow,
-    ) -> &'a mut OpenWindow {
-        open.entry(window.start).or_insert_with(|| {
-            let new = OpenWindow::new(window);
-            size.replace(Size::default(), new.size());
+        entries: usize,
+        aggregates: usize,
+    ) -> Reopened<'_> {
+        let size = &mut self.size;
+        let open = self.open.entry(window.start).or_insert_with(|| {
+            let mut new = OpenWindow::new(window);
+            size.add(new.size());
+            new.reserve(entries, aggregates);
             new
-        })
+        });
+        Reopened { open, size }
     }
 
     /// Drops the windows that were closed when they were saved, those excepted that were still owed. How many entries.
