@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -24,8 +25,12 @@ pub struct KafkaChangelog {
     known: BTreeMap<u16, i32>,
     /// How often in a row one of them was not there.
     absences: u32,
+    /// Sees also what is not committed: how the topics are divided, and where their partitions end.
+    looker: Option<BaseConsumer<Reported>>,
     reader: Option<BaseConsumer<Reported>>,
     open: BTreeMap<PartitionId, OpenPartition>,
+    /// Threads in which clients end.
+    ending: Vec<JoinHandle<()>>,
 }
 
 /// A partition that is being read.
@@ -55,8 +60,10 @@ impl KafkaChangelog {
             topics,
             known: BTreeMap::new(),
             absences: 0,
+            looker: None,
             reader: None,
             open: BTreeMap::new(),
+            ending: Vec::new(),
         }
     }
 
@@ -69,21 +76,75 @@ impl KafkaChangelog {
         Some(PartitionId { topic: *number, partition })
     }
 
+    /// The client that looks, which is made where there is none.
+    fn looker(&mut self) -> Result<&BaseConsumer<Reported>, SourceError> {
+        let looker = match self.looker.take() {
+            Some(looker) => looker,
+            None => self.clients.looker().map_err(|error| retry(&error))?,
+        };
+        Ok(self.looker.insert(looker))
+    }
+
     /// Where the partitions begin and end. A `read_uncommitted` client is told the end offset, where others are told
-    /// the last stable one.
+    /// the last stable one. All of them are asked for at once.
     fn bounds(
-        &self,
+        &mut self,
         partitions: &BTreeSet<PartitionId>,
     ) -> Result<BTreeMap<PartitionId, OpenPartition>, SourceError> {
-        let looker = self.clients.reader(false).map_err(|error| retry(&error))?;
-        let mut open = BTreeMap::new();
+        let beginnings = self.offsets(partitions, Offset::Beginning)?;
+        let ends = self.offsets(partitions, Offset::End)?;
+        let bounds = beginnings.into_iter().filter_map(|(at, beginning)| {
+            let end = *ends.get(&at)?;
+            Some((at, OpenPartition { beginning, end, position: beginning, told: false }))
+        });
+        Ok(bounds.collect())
+    }
+
+    /// One end of each partition.
+    fn offsets(
+        &mut self,
+        partitions: &BTreeSet<PartitionId>,
+        end: Offset,
+    ) -> Result<BTreeMap<PartitionId, i64>, SourceError> {
+        let mut list = TopicPartitionList::new();
         for at in partitions {
-            let (beginning, end) = looker
-                .fetch_watermarks(self.name(*at), at.partition, REQUEST_TIMEOUT)
-                .map_err(|error| retry(&error))?;
-            open.insert(*at, OpenPartition { beginning, end, position: beginning, told: false });
+            list.add_partition_offset(self.name(*at), at.partition, end)
+                .map_err(|error| fatal(&error))?;
         }
-        Ok(open)
+        // The ends have numbers below those of all times.
+        let answer = self.looker()?.offsets_for_times(list, REQUEST_TIMEOUT);
+        let answer = answer.map_err(|error| retry(&error))?;
+        let mut offsets = BTreeMap::new();
+        for element in answer.elements() {
+            element.error().map_err(|error| retry(&error))?;
+            let at = self.at(element.topic(), element.partition());
+            if let (Some(at), Offset::Offset(offset)) = (at, element.offset()) {
+                offsets.insert(at, offset);
+            }
+        }
+        match partitions.iter().find(|at| !offsets.contains_key(at)) {
+            None => Ok(offsets),
+            Some(at) => Err(SourceError::Retry(format!(
+                "the changelog topic `{}` does not say where its partition {} is",
+                self.name(*at),
+                at.partition
+            ))),
+        }
+    }
+
+    fn stop_reading(&mut self) {
+        let reader = self.reader.take();
+        self.retire(reader);
+        self.open.clear();
+    }
+
+    /// A client takes a tenth of a second to end, for which nobody waits.
+    fn retire(&mut self, client: Option<BaseConsumer<Reported>>) {
+        self.ending.retain(|thread| !thread.is_finished());
+        let Some(client) = client else { return };
+        let thread = std::thread::Builder::new().name("changelog-end".to_owned());
+        // Where there can be no thread, the client has ended once this returns.
+        self.ending.extend(thread.spawn(move || drop(client)));
     }
 
     /// A topic that a broker does not know may be new to it, or gone.
@@ -122,13 +183,24 @@ impl KafkaChangelog {
     }
 }
 
+impl Drop for KafkaChangelog {
+    /// No client outlives the process's own end.
+    fn drop(&mut self) {
+        self.close();
+        for thread in self.ending.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
 impl Changelog for KafkaChangelog {
     fn ensure(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
         for (number, name) in self.topics.clone() {
             let of_topic = partitions.iter().filter(|at| at.topic == number);
             let Some(wanted) = of_topic.map(|at| at.partition + 1).max() else { continue };
             if self.known.get(&number).is_none_or(|known| *known < wanted) {
-                match changelog_topic::grow(&self.clients, &name, wanted)? {
+                let clients = Arc::clone(&self.clients);
+                match changelog_topic::grow(&clients, self.looker()?, &name, wanted)? {
                     0 => return Err(self.is_absent(&name)),
                     count => self.known.insert(number, count),
                 };
@@ -138,7 +210,9 @@ impl Changelog for KafkaChangelog {
     }
 
     fn open(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
-        self.close();
+        self.stop_reading();
+        // It finds its way to the brokers while the other one looks.
+        let reader = self.clients.reader().map_err(|error| retry(&error))?;
         // Where this fails, whether the topic is still there is looked at once more.
         let open = self.bounds(partitions).inspect_err(|_| self.known.clear())?;
         self.absences = 0;
@@ -154,7 +228,6 @@ impl Changelog for KafkaChangelog {
             }
         }
         if list.count() > 0 {
-            let reader = self.clients.reader(true).map_err(|error| retry(&error))?;
             // A partition whose leader is not known when it is assigned is looked at again after half a second only.
             let topics: BTreeSet<&str> = open.keys().map(|at| self.name(*at)).collect();
             for topic in topics {
@@ -164,6 +237,8 @@ impl Changelog for KafkaChangelog {
             }
             reader.assign(&list).map_err(|error| fatal(&error))?;
             self.reader = Some(reader);
+        } else {
+            self.retire(Some(reader));
         }
         self.open = open;
         Ok(())
@@ -217,8 +292,9 @@ impl Changelog for KafkaChangelog {
     }
 
     fn close(&mut self) {
-        self.reader = None;
-        self.open.clear();
+        self.stop_reading();
+        let looker = self.looker.take();
+        self.retire(looker);
     }
 }
 

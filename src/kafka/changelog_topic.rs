@@ -7,6 +7,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::admin::{ConnectError, block_on, changelog_topics, options};
 use super::client::{Clients, REQUEST_TIMEOUT};
 use super::rebalance::ConsumerEvents;
+use super::report::Reported;
 use crate::config::Config;
 use crate::pipeline::{SourceError, Time};
 
@@ -128,20 +129,23 @@ fn check(clients: &Clients, name: &str) -> Result<(), ConnectError> {
 }
 
 /// Gives the topic at least this many partitions. How many it has; 0: it is not there.
-pub(super) fn grow(clients: &Clients, name: &str, wanted: i32) -> Result<i32, SourceError> {
+pub(super) fn grow(
+    clients: &Clients,
+    looker: &BaseConsumer<Reported>,
+    name: &str,
+    wanted: i32,
+) -> Result<i32, SourceError> {
     let retry = |cause: String| SourceError::Retry(cause);
-    let admin = clients.admin().map_err(|error| retry(error.to_string()))?;
     // All topics are asked for, since asking for one may create it.
-    let metadata = admin
-        .inner()
-        .fetch_metadata(None, REQUEST_TIMEOUT)
-        .map_err(|error| retry(error.to_string()))?;
+    let metadata =
+        looker.fetch_metadata(None, REQUEST_TIMEOUT).map_err(|error| retry(error.to_string()))?;
     let found = metadata.topics().iter().find(|topic| topic.name() == name);
     let count = found.map_or(0, |topic| topic.partitions().len());
     let known = i32::try_from(count).unwrap_or(i32::MAX);
     if known >= wanted || known == 0 {
         return Ok(known);
     }
+    let admin = clients.admin().map_err(|error| retry(error.to_string()))?;
     let more = [NewPartitions::new(name, usize::try_from(wanted).unwrap_or_default())];
     let results = block_on(admin.create_partitions(&more, &options()))
         .map_err(|error| retry(error.to_string()))?

@@ -115,16 +115,22 @@ impl Clients {
         self.consumer.create_with_context(context).map_err(|error| ConnectError::client(&error))
     }
 
-    /// A client that reads the changelog: what is committed, or all there is.
-    pub(super) fn reader(&self, committed: bool) -> Result<BaseConsumer<Reported>, KafkaError> {
+    /// A client that reads what is committed of the changelog.
+    pub(super) fn reader(&self) -> Result<BaseConsumer<Reported>, KafkaError> {
         let mut config = self.common.clone();
         for (name, value) in READER {
             config.set(name, value);
         }
         // A client without one cannot read; it does not join.
         config.set("group.id", &self.group_id);
-        let isolation = if committed { "read_committed" } else { "read_uncommitted" };
-        config.set("isolation.level", isolation);
+        config.set("isolation.level", "read_committed");
+        config.create_with_context(Reported(self.reports()))
+    }
+
+    /// A client that looks at topics and reads nothing; it sees also what is not committed.
+    pub(super) fn looker(&self) -> Result<BaseConsumer<Reported>, KafkaError> {
+        let mut config = self.common.clone();
+        config.set("isolation.level", "read_uncommitted");
         config.create_with_context(Reported(self.reports()))
     }
 

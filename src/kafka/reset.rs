@@ -150,7 +150,7 @@ impl Reset {
         }
         // Open transactions included.
         let looker =
-            self.clients.reader(false).map_err(|error| ResetError::Client(error.to_string()))?;
+            self.clients.looker().map_err(|error| ResetError::Client(error.to_string()))?;
         for topic in &self.changelogs {
             for partition in self.partitions(topic)? {
                 let (beginning, end) =
