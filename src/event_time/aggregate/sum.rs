@@ -121,7 +121,9 @@ mod tests {
 
     fn sum_of(values: &[Value]) -> Sum {
         let mut sum = Sum::default();
-        values.iter().for_each(|value| sum.add(*value));
+        for value in values {
+            sum.add(*value);
+        }
         sum
     }
 
