@@ -9,6 +9,8 @@ mod chaos;
 mod commits;
 #[path = "pipeline/ends.rs"]
 mod ends;
+#[path = "pipeline/forgotten.rs"]
+mod forgotten;
 #[path = "support/memory/mod.rs"]
 mod memory;
 #[path = "pipeline/naive.rs"]

@@ -11,6 +11,7 @@ mod engine;
 mod heirs;
 mod membership;
 mod message;
+mod reading;
 mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet};

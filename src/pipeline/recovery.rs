@@ -1,13 +1,14 @@
 //! The one way back to state: at the start, on assignment, and after an aborted transaction.
 //!
 //! Partitions wait here, not read and not idle, until it is known what the group has committed for them and the
-//! changelog has been read up to that very commit; then they go on where it stood. All of it goes in small steps with
+//! changelog has been read to its end; then they go on where the last commit stood. All of it goes in small steps with
 //! polls between them, so that other partitions flow and the group does not lose sight of this member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::edge::{Changelog, ChangelogEvent, CommittedOffset, Source, SourceError};
+use super::edge::{Changelog, CommittedOffset, Source, SourceError};
+use super::reading::{Log, Reading};
 use super::{PipelineError, heirs};
 use crate::codec::changelog::{Layout, Restored, Restorer, SavedPartition, ShardWriter, layout};
 use crate::config::{Config, Guarantee};
@@ -35,24 +36,6 @@ enum Step {
     Reading(Reading),
     /// All is there; the partitions are to be read on.
     Ready(Box<Ready>),
-}
-
-#[derive(Debug)]
-struct Reading {
-    committed: BTreeMap<PartitionId, CommittedOffset>,
-    logs: Vec<Log>,
-}
-
-/// The state of one shard, as its changelog partition is read.
-#[derive(Debug)]
-struct Log {
-    /// The changelog partition.
-    at: PartitionId,
-    shard: ShardId,
-    /// The sequence to stop at; `None`: the last one there is.
-    wanted: Option<u64>,
-    restorer: Restorer,
-    done: bool,
 }
 
 /// What partitions go on from.
@@ -234,39 +217,8 @@ impl From<SourceError> for Failure {
     }
 }
 
-fn state_error(text: String) -> Failure {
+pub(super) fn state_error(text: String) -> Failure {
     Failure::Fatal(PipelineError::State(text))
-}
-
-impl Reading {
-    fn take(&mut self, event: &ChangelogEvent<'_>, terms: &Terms) -> Result<(), Failure> {
-        match *event {
-            ChangelogEvent::Message { partition, offset, key, value } => {
-                for log in self.logs.iter_mut().filter(|log| log.at == partition && !log.done) {
-                    log.restorer.take(key, value).map_err(|fault| {
-                        state_error(format!(
-                            "{}, offset {offset}: {fault}",
-                            terms.changelog(partition)
-                        ))
-                    })?;
-                    log.done = log.wanted.is_some() && log.restorer.sequence() == log.wanted;
-                }
-            }
-            ChangelogEvent::End(partition) => {
-                for log in self.logs.iter_mut().filter(|log| log.at == partition && !log.done) {
-                    if let Some(wanted) = log.wanted {
-                        return Err(state_error(format!(
-                            "{} ends without the state of commit {wanted}, which the group's offsets belong to: the \
-                             changelog was deleted or cut off; `tidegate reset` begins anew",
-                            terms.changelog(partition)
-                        )));
-                    }
-                    log.done = true;
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 enum Assembled {
@@ -294,7 +246,7 @@ impl Terms {
         self.topics.get(usize::from(id.topic)).map_or("", String::as_str)
     }
 
-    fn changelog(&self, at: PartitionId) -> String {
+    pub(super) fn changelog(&self, at: PartitionId) -> String {
         format!("partition {} of the changelog of `{}`", at.partition, self.topic(at))
     }
 
@@ -306,7 +258,7 @@ impl Terms {
         }
     }
 
-    /// Which changelog partitions to read, and up to which commits.
+    /// Which changelog partitions to read, and which commits must be there.
     fn logs(
         &self,
         partitions: &BTreeSet<PartitionId>,
@@ -337,6 +289,7 @@ impl Terms {
                     at,
                     shard,
                     wanted,
+                    ends_there: sharding != self.sharding,
                     restorer: Restorer::new(&self.windows, &self.layout),
                     done: false,
                 }),
@@ -345,7 +298,7 @@ impl Terms {
         // Without transactions the changelog may be ahead of the group's offsets: its last state counts.
         if self.guarantee == Guarantee::AtLeastOnce {
             for log in &mut logs {
-                log.wanted = None;
+                (log.wanted, log.ends_there) = (None, false);
             }
         }
         Ok(logs)
@@ -370,7 +323,18 @@ impl Terms {
             ready.dropped += restored.dropped;
             let clock = restored.shard.clock_brought().unwrap_or(Watermark::NONE);
             ready.clock = Some(ready.clock.map_or(clock, |least| least.min(clock)));
-            let Restored { shard, partitions: saved, writer, .. } = restored;
+            let Restored { shard, partitions: saved, mut writer, .. } = restored;
+            let is_ahead = log.wanted.is_some_and(|wanted| wanted < writer.sequence());
+            if is_ahead {
+                tracing::warn!(
+                    changelog = self.changelog(at),
+                    group = log.wanted,
+                    found = writer.sequence(),
+                    "the group has lost the offsets of a commit; taking the changelog's"
+                );
+                // So that the group has them again, also where nothing changes any more.
+                writer.write_again();
+            }
             let saved = saved.into_iter().filter_map(|saved| {
                 let topic = self.topics.iter().position(|topic| *topic == saved.topic)?;
                 let id =
@@ -382,8 +346,8 @@ impl Terms {
             });
             for (id, saved) in saved {
                 let committed = reading.committed.get(&id);
-                self.check_offset(id, committed, &saved)?;
-                if committed.is_none() {
+                self.check_offset(id, committed, &saved, is_ahead)?;
+                if committed.is_none() && !is_ahead {
                     without_offset = Some(id);
                 }
                 ready.beginnings.insert(id, Some(saved.offset));
@@ -452,15 +416,18 @@ impl Terms {
         }
     }
 
-    /// The changelog's offset is the truth, and the group's must be the same.
+    /// The changelog's offset is the truth, and the group's must be the same, or that of a commit before.
     fn check_offset(
         &self,
         id: PartitionId,
         committed: Option<&CommittedOffset>,
         saved: &SavedPartition,
+        is_ahead: bool,
     ) -> Result<(), Failure> {
         let Some(committed) = committed else { return Ok(()) };
-        let behind_is_fine = self.guarantee == Guarantee::AtLeastOnce;
+        // What somebody moves by hand has no mark.
+        let behind_is_fine =
+            self.guarantee == Guarantee::AtLeastOnce || (is_ahead && committed.mark.is_some());
         if committed.offset == saved.offset || (behind_is_fine && committed.offset < saved.offset) {
             return Ok(());
         }

@@ -25,8 +25,12 @@ pub(crate) fn check(plan: &Plan, state: &State, at: Stage<'_>) -> View {
     let view = View::of(state, matches!(at, Stage::Quiet(_)));
     for (id, held) in &plan.inputs {
         let end = held.first + i64::try_from(held.slots.len()).unwrap();
-        let committed = state.offsets.get(id).map(|committed| committed.offset);
+        let committed = state.acknowledged.get(id).map(|committed| committed.offset);
         assert_eq!(committed, Some(end), "{id:?} is committed up to its end");
+        if matches!(at, Stage::Drained) {
+            let remembered = (state.offsets.get(id), state.acknowledged.get(id));
+            assert_eq!(remembered.0, remembered.1, "the group has the offset of {id:?} again");
+        }
     }
     check_dead_letters(plan, &view);
     let late = check_late_records(plan, state, &view);

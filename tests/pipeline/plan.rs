@@ -261,6 +261,7 @@ impl Plan {
                     slow_reading: random.pick(&[0, 10, 90]),
                     slow_deletions: random.pick(&[0, 50, 100]),
                     compaction: random.pick(&[0, 5, 50]),
+                    forgotten: random.pick(&[0, 0, 10, 50]),
                 };
                 state.spare_refusals = true;
                 if !self.is_restless || random.chance(30) {

@@ -288,6 +288,7 @@ impl Processes {
         self.broker.with(|state| {
             state.faults = Box::new(|_, _| None);
             state.mood.slow_markers = 0;
+            state.mood.forgotten = 0;
         });
         let mut processes = self.list.borrow_mut();
         for process in processes.extract_if(.., |process| process.replaced) {

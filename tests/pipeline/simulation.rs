@@ -67,6 +67,7 @@ fn planted_mistakes_are_found() {
         Plant::StateKeptAfterAbort,
         Plant::AbortedStateTaken,
         Plant::PositionKeptAfterAbort,
+        Plant::EndIsTheGroups,
     ] {
         let found = (0..WORLDS_PER_MISTAKE)
             .find_map(|seed| Some((seed, one_world(seed, Some(plant)).err()?)));
@@ -157,7 +158,7 @@ fn live(plan: &Plan, processes: &Processes, random: &mut Random) -> View {
         assert!(
             clock() < patience,
             "not everything is read: {:?}",
-            broker.with(|state| state.offsets.clone())
+            broker.with(|state| state.acknowledged.clone())
         );
     }
     let snapshots = processes.snapshots();
@@ -183,6 +184,6 @@ fn everything_is_committed(plan: &Plan, broker: &crate::memory::Broker) -> bool 
     let state = broker.0.borrow();
     plan.inputs.iter().all(|(id, held)| {
         let end = held.first + i64::try_from(held.slots.len()).unwrap();
-        state.offsets.get(id).is_some_and(|committed| committed.offset == end)
+        state.acknowledged.get(id).is_some_and(|committed| committed.offset == end)
     })
 }

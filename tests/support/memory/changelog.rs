@@ -74,6 +74,12 @@ impl Changelog for Client {
                     }
                     let key = held.message.key.as_deref();
                     take(ChangelogEvent::Message { partition: *at, offset, key, value: &value });
+                    let of_group = state.offsets.get(at).and_then(|committed| committed.mark);
+                    if plant == Some(Plant::EndIsTheGroups)
+                        && of_group.is_some_and(|mark| ended_by(&value) == Some(mark.sequence))
+                    {
+                        reading.end = reading.position;
+                    }
                     return Ok(true);
                 }
                 Ok((offset, _)) => reading.position = offset,
@@ -101,6 +107,14 @@ impl Changelog for Client {
     fn close(&mut self) {
         self.with(|client| client.reading.clear());
     }
+}
+
+/// The sequence that ends with this part: after the version and the flags, seven bits in each byte, the lowest first.
+fn ended_by(value: &[u8]) -> Option<u64> {
+    let length = 1 + value[2..].iter().position(|byte| *byte < 0x80)?;
+    let bytes = value[2..][..length].iter().rev();
+    let sequence = bytes.fold(0, |sequence, byte| (sequence << 7) | u64::from(byte & 0x7F));
+    (value[1] & 1 == 1).then_some(sequence)
 }
 
 /// Takes the clock, and how far windows are closed, out of a state record, which begins with them; they stand in front

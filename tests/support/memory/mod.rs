@@ -149,6 +149,8 @@ pub(crate) enum Plant {
     AbortedStateTaken,
     /// After an abort reading goes on where it was.
     PositionKeptAfterAbort,
+    /// State is read back up to the commit that the group remembers.
+    EndIsTheGroups,
 }
 
 /// A transaction that readers see.
@@ -190,6 +192,9 @@ pub(crate) struct Mood {
     pub(crate) slow_deletions: u64,
     /// Of a thousand calls so many have the brokers compact a changelog.
     pub(crate) compaction: u64,
+    /// Of a hundred commits so many are forgotten by the group alone, as by a broker that is killed before it has written
+    /// the marker there: its offsets are those of the commit before.
+    pub(crate) forgotten: u64,
 }
 
 /// A message as a log has it.
@@ -227,8 +232,10 @@ pub(crate) struct State {
     /// Limits that change once so many commits have been made.
     pub(crate) shrinks: Vec<(usize, OutputTopic, usize)>,
     pub(crate) outputs: BTreeMap<Place, Log<Written>>,
-    /// What the group has committed, as far as the markers have come.
+    /// What the group has committed, as far as the markers have come and as it remembers.
     pub(crate) offsets: BTreeMap<PartitionId, CommittedOffset>,
+    /// The same, with what it has forgotten.
+    pub(crate) acknowledged: BTreeMap<PartitionId, CommittedOffset>,
     /// How far each partition has been read by anybody.
     reached: BTreeMap<PartitionId, i64>,
     /// The same as of the moment when a partition was begun that was new to the group.
@@ -276,6 +283,7 @@ impl Broker {
                 slow_reading: 0,
                 slow_deletions: 0,
                 compaction: 0,
+                forgotten: 0,
             },
             spare_refusals: false,
             choose: Box::new(|_| 0),
@@ -287,6 +295,7 @@ impl Broker {
             shrinks: Vec::new(),
             outputs: BTreeMap::new(),
             offsets: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
             reached: BTreeMap::new(),
             joined: BTreeMap::new(),
             undecided_offsets: BTreeMap::new(),

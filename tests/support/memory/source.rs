@@ -196,7 +196,7 @@ impl Source for Client {
         state.tell(|| format!("client {} starts {beginnings:?}", self.number));
         for (id, beginning) in beginnings {
             let first = state.inputs[id].first;
-            let committed = state.offsets.get(id).copied();
+            let committed = state.acknowledged.get(id).copied();
             if beginning.is_none() {
                 let reached = state.reached.clone();
                 state.joined.insert(*id, reached);

@@ -207,9 +207,17 @@ impl State {
     }
 
     fn commit_offsets(&mut self, next: NextOffsets) {
+        let is_forgotten = self.mood.random.chance(self.mood.forgotten);
+        if is_forgotten {
+            self.tell(|| format!("the group forgets {next:?}"));
+            *self.injected.entry("= commits that the group forgot".to_owned()).or_default() += 1;
+        }
         for (id, (offset, mark)) in next {
             let committed = CommittedOffset { offset, mark: Some(mark) };
-            let Some(before) = self.offsets.insert(id, committed) else { continue };
+            if !is_forgotten {
+                self.offsets.insert(id, committed);
+            }
+            let Some(before) = self.acknowledged.insert(id, committed) else { continue };
             assert!(before.offset <= offset, "{id:?} went back from {before:?} to {committed:?}");
             let sequence = before.mark.map_or(0, |mark| mark.sequence);
             assert!(sequence < mark.sequence, "{id:?} went back from {before:?} to {committed:?}");
