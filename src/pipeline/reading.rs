@@ -1,17 +1,20 @@
 //! The changelog partitions of a recovery, as they are read.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::edge::{ChangelogEvent, CommittedOffset};
 use super::recovery::{Failure, Terms, state_error};
 use crate::codec::changelog::Restorer;
-use crate::event_time::{PartitionId, ShardId};
+use crate::event_time::{MonotonicTime, PartitionId, ShardId};
 
 /// What the group has committed, and the changelog beside it.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) committed: BTreeMap<PartitionId, CommittedOffset>,
     pub(super) logs: Vec<Log>,
+    /// When something of it came last.
+    pub(super) last: MonotonicTime,
 }
 
 /// The state of one shard, as its changelog partition is read.
@@ -65,4 +68,24 @@ impl Reading {
         }
         Ok(())
     }
+
+    /// Where nothing comes for so long, and what the group's offsets belong to has come, the rest is a transaction that
+    /// never ends: a single broker that was killed may not write its markers at all.
+    pub(super) fn nothing_came(&mut self, now: MonotonicTime, terms: &Terms) {
+        if now.since(self.last) < UNDECIDED_FOR {
+            return;
+        }
+        for log in self.logs.iter_mut().filter(|log| !log.done && !log.ends_there) {
+            if log.wanted.is_some() && log.restorer.sequence() >= log.wanted {
+                tracing::warn!(
+                    changelog = terms.changelog(log.at),
+                    "a transaction in the changelog does not end; going on without it"
+                );
+                log.done = true;
+            }
+        }
+    }
 }
+
+/// How long a transaction that is open in the changelog is waited for, beyond the commit that must be there.
+const UNDECIDED_FOR: Duration = Duration::from_secs(30);

@@ -134,7 +134,7 @@ impl Recovery {
                 if !at.is_empty() {
                     changelog.open(&at)?;
                 }
-                self.step = Step::Reading(Reading { committed, logs });
+                self.step = Step::Reading(Reading { committed, logs, last: now });
                 Ok(Stepped::Busy)
             }
             Step::Reading(reading) => {
@@ -147,8 +147,10 @@ impl Recovery {
                         .poll(Duration::ZERO, &mut |event| outcome = reading.take(&event, terms))?;
                     outcome?;
                     if !came {
+                        reading.nothing_came(now, terms);
                         return Ok(Stepped::Reading);
                     }
+                    reading.last = now;
                 }
                 Ok(Stepped::Busy)
             }

@@ -145,6 +145,25 @@ fn what_is_not_committed_does_not_count() {
 }
 
 #[test]
+fn a_transaction_that_never_ends_is_waited_for_half_a_minute() {
+    let world = World::new([vec![broken(100)]]);
+    let mut one = world.another("one");
+    world.turns(&mut one, ms(2_000));
+    world.broker.with(|state| {
+        let log = state.outputs.get_mut(&(OutputTopic::Changelog(0), 0)).unwrap();
+        let last = log.committed().last().unwrap().1.clone();
+        log.append(Some(u64::MAX), last);
+    });
+    let restores = || world.broker.with(|state| state.clients[2].restores.len());
+    let mut other = takes_over(&world, "other", &[0]);
+    world.turns(&mut other, ms(31_000));
+    assert_eq!(restores(), 0);
+    world.turns(&mut other, ms(34_000));
+    assert_eq!((restores(), world.committed_offset(0)), (1, Some(1)));
+    assert_eq!(world.topic(OutputTopic::DeadLetter).len(), 1);
+}
+
+#[test]
 fn after_a_change_of_the_key_what_another_shard_has_written_does_not_count() {
     let keyed = |at, ts| {
         let content = record(at, ts, "a").content.unwrap();
