@@ -9,8 +9,9 @@
 //! with one shard per partition. Whatever a case asks for, no record may be lost or counted twice, and the watermark may
 //! not go back.
 //!
-//! To add a case, put a file beside the others, named by its id; our own ids begin with TG. Nothing else is needed. What
-//! cannot run here is listed with its reason at each run; nothing is left out in silence.
+//! To add a case, put a file beside the others, named by its id; our own ids begin with TG. Nothing else is needed but for
+//! a scenario, which wants a real broker: it runs in `tests/kafka/scenarios.rs` and needs a line there. What cannot run
+//! here is listed with its reason at each run; nothing is left out in silence.
 //!
 //! `TIDEGATE_CASES=FOLDER cargo test --test cases` runs the files of another folder likewise.
 
@@ -24,6 +25,8 @@ mod case_file;
 mod case_restart;
 #[path = "support/case_run.rs"]
 mod case_run;
+#[path = "support/case_scenario.rs"]
+mod case_scenario;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -96,7 +99,13 @@ fn judge(file: &Path, text: &str) -> (String, Verdict) {
             Ok(trace) => run_all_ways(&trace),
             Err(error) => Verdict::Failed(format!("  {error}")),
         },
-        Some("scenario") => Verdict::NotApplicable("needs a real broker"),
+        Some("scenario") => match serde_json::from_str(text) {
+            Ok(scenario) => {
+                let reason = case_scenario::not_run(&scenario);
+                Verdict::NotApplicable(reason.unwrap_or("runs in the kafka tests"))
+            }
+            Err(error) => Verdict::Failed(format!("  {error}")),
+        },
         Some("function") => Verdict::NotApplicable("a function, tested beside its code"),
         Some(other) => Verdict::Failed(format!("  no type is known as {other}")),
     };

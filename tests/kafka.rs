@@ -11,6 +11,11 @@
     reason = "a test may panic, and says what it has measured"
 )]
 
+#[path = "support/case_file.rs"]
+mod case_file;
+#[path = "support/case_scenario.rs"]
+mod case_scenario;
+
 #[path = "kafka/bad_input.rs"]
 mod bad_input;
 #[path = "kafka/changelog.rs"]
@@ -31,6 +36,8 @@ mod outages;
 mod refusals;
 #[path = "kafka/reset.rs"]
 mod reset;
+#[path = "kafka/scenarios.rs"]
+mod scenarios;
 #[path = "kafka/standby.rs"]
 mod standby;
 #[path = "kafka/state.rs"]

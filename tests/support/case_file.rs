@@ -1,5 +1,7 @@
 //! The case files as data. The format is described in `tests/cases/FORMAT.md`.
 
+#![allow(clippy::allow_attributes, dead_code, reason = "no target uses all of it")]
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
@@ -12,7 +14,7 @@ pub(crate) struct Header {
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) title: String,
-    /// Absent for a trace, the only type that runs here.
+    /// Absent for a trace.
     #[serde(rename = "type")]
     pub(crate) case_type: Option<String>,
 }
@@ -65,6 +67,8 @@ pub(crate) enum Compare {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Config {
+    /// Those assigned at the start; none where a group assigns them.
+    #[serde(deserialize_with = "partitions")]
     pub(crate) partitions: Vec<i32>,
     pub(crate) window_ms: u64,
     #[serde(default)]
@@ -100,6 +104,15 @@ pub(crate) struct Config {
 
 fn default_emit_interval_ms() -> u64 {
     200
+}
+
+/// A list, or `all`.
+fn partitions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i32>, D::Error> {
+    let written = Value::deserialize(deserializer)?;
+    if written == "all" {
+        return Ok(Vec::new());
+    }
+    Vec::deserialize(written).map_err(serde::de::Error::custom)
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -194,6 +207,7 @@ pub(crate) struct Record {
     pub(crate) key: Option<String>,
     pub(crate) payload: Option<Vec<u8>>,
     pub(crate) kafka_timestamp_ms: Option<i64>,
+    pub(crate) headers: Vec<(String, Option<String>)>,
 }
 
 /// A step as it is written: which members are there says what it is.
@@ -207,6 +221,8 @@ struct AnyStep {
     payload_b64: Option<String>,
     payload_gen: Option<PayloadGen>,
     kafka_timestamp_ms: Option<i64>,
+    #[serde(default)]
+    headers: Vec<(String, Option<String>)>,
     advance_ms: Option<u64>,
     blocked_ms: Option<u64>,
     wall_jump_ms: Option<i64>,
@@ -285,8 +301,8 @@ fn record(step: AnyStep, partition: i32) -> Result<Record, String> {
             ));
         }
     };
-    let kafka_timestamp_ms = step.kafka_timestamp_ms;
-    Ok(Record { id, partition, key: step.key, payload, kafka_timestamp_ms })
+    let AnyStep { key, kafka_timestamp_ms, headers, .. } = step;
+    Ok(Record { id, partition, key, payload, kafka_timestamp_ms, headers })
 }
 
 /// Standard base64; padding may be missing.

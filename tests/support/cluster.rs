@@ -200,6 +200,11 @@ impl Cluster {
         }
     }
 
+    /// A producer for transactions, none of which has begun.
+    pub(crate) fn transactional(&self, id: &str) -> BaseProducer {
+        self.client().set("transactional.id", id).create().unwrap()
+    }
+
     /// Writes records in a transaction and leaves it open.
     pub(crate) fn open_transaction(
         &self,
@@ -207,7 +212,7 @@ impl Cluster {
         topic: &str,
         records: &[Record],
     ) -> BaseProducer {
-        let producer: BaseProducer = self.client().set("transactional.id", id).create().unwrap();
+        let producer = self.transactional(id);
         producer.init_transactions(TIMEOUT).unwrap();
         producer.begin_transaction().unwrap();
         for record in records {

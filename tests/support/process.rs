@@ -124,6 +124,24 @@ impl Tidegate {
 
     /// The body of a GET; `None` if there is no answer in time, whatever the reason.
     pub(crate) fn try_get(&mut self, path: &str, patience: Duration) -> Option<String> {
+        self.try_request(path, patience).map(|(_, body)| body)
+    }
+
+    /// The status code and body of a GET; `None` if there is no answer in time, whatever the reason.
+    pub(crate) fn try_request(&mut self, path: &str, patience: Duration) -> Option<(u16, String)> {
+        let mut answer = String::new();
+        self.try_connect(path, patience, "close")?.read_to_string(&mut answer).ok()?;
+        let code = answer.split(' ').nth(1)?.parse().ok()?;
+        answer.split_once("\r\n\r\n").map(|(_, body)| (code, body.to_owned()))
+    }
+
+    /// A connection on which a GET was sent, to be closed (`close`) after its answer or not (`keep-alive`).
+    pub(crate) fn try_connect(
+        &mut self,
+        path: &str,
+        patience: Duration,
+        then: &str,
+    ) -> Option<TcpStream> {
         self.log();
         if self.address.is_none() && !self.seen.iter().any(|line| line.contains("\"listening\"")) {
             return None;
@@ -131,11 +149,9 @@ impl Tidegate {
         let address = self.address();
         let mut stream = TcpStream::connect_timeout(&address.parse().unwrap(), patience).ok()?;
         stream.set_read_timeout(Some(patience)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: {then}\r\n\r\n")
             .ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+        Some(stream)
     }
 
     /// Its exit status, once it has ended.
@@ -153,12 +169,8 @@ impl Tidegate {
     /// The sum over all series of a family with this in their labels.
     pub(crate) fn metric_sum(&mut self, family: &str, labels: &str) -> f64 {
         let (_, body) = self.get("/metrics");
-        let lines = body.lines().filter(|line| {
-            line.starts_with(family)
-                && line[family.len()..].starts_with(['{', ' '])
-                && line.contains(labels)
-        });
-        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        let series = series(&body, family).filter(|(held, _)| held.contains(labels));
+        series.map(|(_, value)| value).sum()
     }
 
     /// Its process id.
@@ -210,6 +222,16 @@ impl Drop for Tidegate {
         }
         drop(std::fs::remove_file(&self.config));
     }
+}
+
+/// The series of a family in the text of a scrape: labels and value.
+pub(crate) fn series<'a>(scrape: &'a str, family: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+    scrape.lines().filter_map(move |line| {
+        let rest = line.strip_prefix(family)?;
+        let (labels, value) = rest.rsplit_once(' ')?;
+        let is_its = labels.is_empty() || labels.starts_with('{');
+        Some((labels, value.parse().ok()?)).filter(|_| is_its)
+    })
 }
 
 /// Runs a command of the program that ends by itself, with this configuration and without a terminal.
