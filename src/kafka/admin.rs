@@ -156,23 +156,24 @@ pub(super) fn wait_for_topics(
             return Err(ConnectError::MissingTopics(missing));
         }
         if !created {
-            create(config, clients, &missing)?;
-            created = true;
+            created = create(config, clients, &missing)?;
         }
         time.wait(FIRST_WAIT);
     }
     Ok(None)
 }
 
-fn create(config: &Config, clients: &Clients, topics: &[String]) -> Result<(), ConnectError> {
+/// Whether the brokers have answered: all topics are there, then, or will be.
+fn create(config: &Config, clients: &Clients, topics: &[String]) -> Result<bool, ConnectError> {
     let new = topics.iter().map(|name| {
         let replication = TopicReplication::Fixed(config.topics.replication_factor.unwrap_or(-1));
         NewTopic::new(name, config.topics.partitions, replication)
     });
     let new: Vec<_> = new.collect();
     let admin = clients.admin()?;
-    let results = block_on(admin.create_topics(&new, &options()))?
-        .map_err(|error| ConnectError::client(&error))?;
+    let Some(results) = answered(block_on(admin.create_topics(&new, &options()))?)? else {
+        return Ok(false);
+    };
     for result in results {
         match result {
             Ok(topic) => {
@@ -184,7 +185,26 @@ fn create(config: &Config, clients: &Clients, topics: &[String]) -> Result<(), C
             }
         }
     }
-    Ok(())
+    Ok(true)
+}
+
+/// The answer to a request; `None` if there was none in time, and it has to be made again.
+pub(super) fn answered<T>(answer: Result<T, KafkaError>) -> Result<Option<T>, ConnectError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(
+            error @ KafkaError::AdminOp(
+                RDKafkaErrorCode::OperationTimedOut
+                | RDKafkaErrorCode::RequestTimedOut
+                | RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::AllBrokersDown,
+            ),
+        ) => {
+            tracing::warn!(%error, "no answer to the creation of topics; asking again");
+            Ok(None)
+        }
+        Err(error) => Err(ConnectError::client(&error)),
+    }
 }
 
 /// What the output topics take. A broker that does not tell (or a missing right to ask) leaves Kafka's defaults.
@@ -263,3 +283,17 @@ const UNCONNECTED_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_not_answered_in_time_is_made_again() {
+        let failed = |code| answered::<()>(Err(KafkaError::AdminOp(code)));
+        assert!(matches!(failed(RDKafkaErrorCode::OperationTimedOut), Ok(None)));
+        assert!(matches!(failed(RDKafkaErrorCode::BrokerTransportFailure), Ok(None)));
+        assert!(failed(RDKafkaErrorCode::InvalidArgument).is_err());
+        assert!(matches!(answered(Ok(7)), Ok(Some(7))));
+    }
+}

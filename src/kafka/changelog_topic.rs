@@ -4,7 +4,7 @@ use rdkafka::admin::{NewPartitions, NewTopic, ResourceSpecifier, TopicReplicatio
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::admin::{ConnectError, block_on, changelog_topics, options};
+use super::admin::{ConnectError, answered, block_on, changelog_topics, options};
 use super::client::{Clients, REQUEST_TIMEOUT};
 use super::rebalance::ConsumerEvents;
 use super::report::Reported;
@@ -68,8 +68,9 @@ fn create(
         topic = topic.set("min.insync.replicas", in_sync);
     }
     let admin = clients.admin()?;
-    let results = block_on(admin.create_topics(&[topic], &options()))?
-        .map_err(|error| ConnectError::client(&error))?;
+    let answer = block_on(admin.create_topics(&[topic], &options()))?;
+    // Whoever asked looks for the topic again, in any case.
+    let Some(results) = answered(answer)? else { return Ok(()) };
     for result in results {
         match result {
             Ok(topic) => tracing::info!(topic, partitions, replicas, "changelog topic created"),
