@@ -14,6 +14,7 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::KafkaResult;
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 pub(crate) use super::record::Record;
@@ -55,9 +56,18 @@ impl Cluster {
         for (name, value) in settings {
             new = new.set(name, value);
         }
-        let results = block_on(self.admin().create_topics(&[new], &options())).unwrap();
-        for result in results {
-            result.unwrap();
+        let create = || block_on(self.admin().create_topics([&new], &options())).unwrap();
+        for _ in 0..600 {
+            // A broker whose heartbeat was late on a busy machine counts as none.
+            match create().remove(0) {
+                Err((_, RDKafkaErrorCode::InvalidReplicationFactor)) => {
+                    std::thread::park_timeout(Duration::from_millis(100));
+                }
+                result => {
+                    result.unwrap();
+                    break;
+                }
+            }
         }
         self.wait_for(topic, partitions);
     }
@@ -330,11 +340,7 @@ pub(crate) fn send(producer: &BaseProducer, topic: &str, record: &Record) {
     outgoing.payload = record.payload.as_deref();
     outgoing.timestamp = record.timestamp;
     while let Err((error, back)) = producer.send(outgoing) {
-        assert_eq!(
-            error.rdkafka_error_code(),
-            Some(rdkafka::types::RDKafkaErrorCode::QueueFull),
-            "{error}"
-        );
+        assert_eq!(error.rdkafka_error_code(), Some(RDKafkaErrorCode::QueueFull), "{error}");
         outgoing = back;
         producer.poll(Duration::from_millis(10));
     }

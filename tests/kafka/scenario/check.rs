@@ -1,6 +1,7 @@
 //! What must come of a case, compared with what came of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -278,7 +279,7 @@ pub(super) fn metric_faults(
 ) -> Vec<String> {
     let mut faults = Vec::new();
     for (name, expected) in expected {
-        let as_expected = world.patiently(std::time::Duration::from_secs(10), |world| {
+        let as_expected = world.patiently(FOLLOWED, |world| {
             let scrapes = world.scrape();
             let values: Result<Vec<_>, _> = scrapes.iter().map(|s| metric(name, s)).collect();
             let got = values?.into_iter().flatten().reduce(|sum, value| sum + value);
@@ -293,7 +294,12 @@ pub(super) fn metric_faults(
 fn metrics_rule(world: &mut World<'_>, rule: &str) -> Result<Option<String>, String> {
     let unknown = || format!("no rule is known as {rule:?}");
     if rule == "each partition label is exported by exactly one instance" {
-        return Ok(owners(&world.scrape(), world.partitions[world.scenario.input()]));
+        let partitions = world.partitions[world.scenario.input()];
+        let once = world.patiently(FOLLOWED, |world| {
+            let fault = owners(&world.scrape(), partitions);
+            Ok(seen(fault.is_none(), || fault.unwrap_or_default()))
+        });
+        return Ok(once.err());
     }
     let scraped = |name: &str| {
         let scraped = world.scrapes.get(name.trim()).ok_or_else(|| format!("no scrape {name}"))?;
@@ -356,7 +362,7 @@ const PER_PARTITION: [&str; 5] = [
 fn one_of(world: &mut World<'_>, outcomes: &Value) -> Result<(), String> {
     let outcomes: Vec<String> = deserialize(outcomes)?;
     let expected = world.scenario.expect.get("final_panes").cloned().unwrap_or_default();
-    world.patiently(std::time::Duration::from_secs(20), |world| {
+    world.patiently(OUTCOME, |world| {
         let mut instead = Vec::new();
         for outcome in &outcomes {
             let fault = if outcome.contains("final_panes") {
@@ -397,3 +403,6 @@ fn deserialize<'de, T: serde::Deserialize<'de>>(value: &'de Value) -> Result<T, 
 }
 
 const MOST: usize = 10;
+/// How long metrics may take to follow what they tell of.
+const FOLLOWED: Duration = Duration::from_secs(10);
+const OUTCOME: Duration = Duration::from_secs(20);
