@@ -25,6 +25,10 @@ impl World<'_> {
     }
 
     fn act_once(&mut self, action: &Kind) -> Result<(), String> {
+        // What is written after an end was asked for is for those that come next.
+        if matches!(action, Kind::Produce(_) | Kind::ProduceGen(_) | Kind::Admin(_)) {
+            self.wait_for_the_ending()?;
+        }
         match action {
             Kind::Produce(produce) => self.produce(produce),
             Kind::ProduceGen(generate) => self.generate(generate),

@@ -167,6 +167,13 @@ impl<'a> World<'a> {
         ended.ok_or_else(|| format!("instance {nth} has not ended"))
     }
 
+    /// Waits for those that were asked to end.
+    pub(super) fn wait_for_the_ending(&mut self) -> Result<(), String> {
+        let asked = self.instances.iter().filter(|(_, held)| held.was_asked_to_end);
+        let asked: Vec<_> = asked.map(|(nth, _)| *nth).collect();
+        asked.into_iter().try_for_each(|nth| self.wait_for_end(nth, START).map(drop))
+    }
+
     /// An instance that has ended without having been asked to.
     pub(super) fn ended_by_itself(&mut self) -> Option<(usize, ExitStatus)> {
         let mut instances = self.instances.iter_mut().filter(|(_, held)| !held.was_asked_to_end);
