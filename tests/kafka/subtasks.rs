@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::producer::{BaseProducer, Producer};
+use rdkafka::consumer::Consumer;
+use rdkafka::producer::Producer;
 use tidegate::clock::Clock;
 
 use crate::support::broker::Broker;
@@ -175,25 +174,21 @@ fn when_one_subtask_ends_with_an_error_the_others_commit_and_the_service_ends_wi
     });
     let fenced = shares(&mut service)[1].clone();
     // Somebody else under the name of the second one, in the group and as a producer.
-    let rival: BaseConsumer = ClientConfig::new()
-        .set("bootstrap.servers", &cluster.bootstrap)
-        .set("group.id", prefix)
-        .set("client.id", "tidegate-one-1.rival")
-        .set("partition.assignment.strategy", "cooperative-sticky")
-        .create()
-        .unwrap();
-    rival.subscribe(&[&format!("{prefix}-out")]).unwrap();
+    let rival = cluster.member(
+        prefix,
+        &format!("{prefix}-out"),
+        &[
+            ("client.id", "tidegate-one-1.rival"),
+            ("partition.assignment.strategy", "cooperative-sticky"),
+        ],
+    );
     service.wait_until("the rival is a member", |_| {
         drop(rival.poll(Duration::from_millis(100)));
         rival.assignment().unwrap().count() > 0
     });
     wait_for_shares(&mut service, &[2, 2]);
     assert_eq!(shares(&mut service)[1], fenced);
-    let producer: BaseProducer = ClientConfig::new()
-        .set("bootstrap.servers", &cluster.bootstrap)
-        .set("transactional.id", format!("{prefix}-one-1"))
-        .create()
-        .unwrap();
+    let producer = cluster.transactional(&format!("{prefix}-one-1"));
     producer.init_transactions(Duration::from_secs(30)).unwrap();
     // The other has read all of its own before the second one learns of it, which it does at a commit.
     let (its_own, rest): (Vec<_>, Vec<_>) = feed

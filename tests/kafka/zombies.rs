@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
-use rdkafka::producer::{BaseProducer, Producer};
+use rdkafka::producer::Producer;
 use tidegate::clock::Clock;
 
 use crate::support::broker::Broker;
@@ -94,11 +93,7 @@ fn an_epoch_that_is_not_the_last_ends_nobody_who_is_alone_under_his_name() {
     let mut service = instance(&config(&cluster.bootstrap, prefix), "one");
     for _ in 0..3 {
         read_on(&mut service, 200.0);
-        let other: BaseProducer = ClientConfig::new()
-            .set("bootstrap.servers", &cluster.bootstrap)
-            .set("transactional.id", format!("{prefix}-one-0"))
-            .create()
-            .unwrap();
+        let other = cluster.transactional(&format!("{prefix}-one-0"));
         let before = total(&mut service, ABORTED.0, ABORTED.1);
         other.init_transactions(Duration::from_secs(30)).unwrap();
         service.wait_until("a transaction is aborted", |service| {

@@ -57,16 +57,16 @@ fn sink(cluster: &MockCluster<'_, impl ProducerContext>) -> KafkaSink {
     for topic in ["in", "out", "late", "dead", "given-up-in-changelog"] {
         cluster.create_topic(topic, 1, 1).unwrap();
     }
-    let folder = std::env::temp_dir().join(format!("tidegate-sink-{}.toml", std::process::id()));
-    std::fs::write(&folder, JOB).unwrap();
+    let file = std::env::temp_dir().join(format!("tidegate-sink-{}.toml", std::process::id()));
+    std::fs::write(&file, JOB).unwrap();
     let servers = format!("kafka.bootstrap_servers={}", cluster.bootstrap_servers());
     let loaded = load(&Sources {
-        files: vec![folder.clone()],
+        files: vec![file.clone()],
         overrides: vec![servers],
         host_name: Some("one".to_owned()),
         ..Sources::default()
     });
-    std::fs::remove_file(folder).unwrap();
+    std::fs::remove_file(file).unwrap();
     let clock = Clock::start();
     let on_error = Arc::new(|_: &str, _: bool| {});
     let edges =
