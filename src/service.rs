@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, ReadNow};
 use crate::config::Config;
 use crate::event_time::{Now, PartitionId};
 use crate::http::{BindError, HttpState, Server};
+use crate::insight::explain::{Cause, Standstill, Terms};
 use crate::insight::{Phase, RestoreCause, Snapshot, Tally, Watch, Watches};
 use crate::kafka::{self, Cluster, ConnectError};
 use crate::metrics::{
@@ -85,7 +86,9 @@ impl Service {
             watches: watches.clone(),
             clock: clock.reader(),
             topics: config.sources.iter().map(|source| source.topic.clone()).collect(),
+            terms: Arc::new(Terms::from(config)),
         };
+        runtime.spawn(log_standstills(watches.clone(), state.terms.clone(), clock.reader()));
         let server = runtime.block_on(Server::bind(config.http.listen, state))?;
         let address = server.address();
         runtime.spawn(server.run(std::future::pending()));
@@ -175,6 +178,21 @@ impl Service {
         let outcome = runtime.block_on(outcome(ends, &stop, shutdown_timeout));
         runtime.shutdown_background();
         outcome
+    }
+}
+
+/// Says in the log why the watermark stands still, as long as the service runs.
+async fn log_standstills(watches: Watches, terms: Arc<Terms>, now: ReadNow) {
+    let mut standstill = Standstill::default();
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Some((why, stood)) = standstill.look(&watches.overview(), &terms, now()) {
+            let cause = why.cause.map(Cause::name);
+            let for_secs = stood.as_secs();
+            tracing::warn!(cause, for_secs, "the watermark stands still: {}", why.sentence);
+        }
     }
 }
 

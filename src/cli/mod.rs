@@ -3,6 +3,7 @@
 mod check;
 mod config;
 mod demo;
+mod explain;
 mod generate;
 pub mod live;
 mod output;
@@ -34,6 +35,8 @@ enum Command {
     Demo(demo::Demo),
     /// Run the service until it is stopped (SIGTERM, SIGINT) or, with --until-end, to the end of the input.
     Run(run::Run),
+    /// Ask a running service why a window has or has not fired.
+    Explain(explain::Explain),
     /// Begin anew: move the group's offsets and empty the changelog, after showing what that means.
     Reset(reset::Reset),
     /// Read the configuration and say everything that is wrong with it, without connecting to anything.
@@ -119,6 +122,7 @@ impl Cli {
             Command::Demo(demo) => demo.execute(&mut out),
             Command::Run(run) => run.execute(),
             Command::Generate(generate) => generate.execute(&mut out),
+            Command::Explain(explain) => explain.execute(&mut out),
             Command::Reset(reset) => reset.execute(&mut out),
             Command::Check(check) => check.execute(&mut out),
             Command::Config(config) => config.execute(&mut out),

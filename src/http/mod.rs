@@ -3,6 +3,8 @@
 //! Nothing here reaches into the loop. All answers are made from the newest snapshot and the counters, so a slow
 //! client costs the loop nothing.
 
+pub mod client;
+mod explain;
 mod server;
 mod status;
 
@@ -20,6 +22,7 @@ use tracing::error;
 pub use server::{BindError, Server};
 
 use crate::clock::ReadNow;
+use crate::insight::explain::Terms;
 use crate::insight::{Overview, Watches};
 use crate::metrics::{self, Metrics};
 
@@ -34,6 +37,8 @@ pub struct HttpState {
     pub clock: ReadNow,
     /// The topics, by number.
     pub topics: Arc<[String]>,
+    /// What of the configuration an explanation needs.
+    pub terms: Arc<Terms>,
 }
 
 impl fmt::Debug for HttpState {
@@ -50,11 +55,16 @@ fn router(state: HttpState) -> Router {
         .route("/healthz", get(livez))
         .route("/readyz", get(readyz))
         .route("/api/v1/status", get(status))
+        .route("/api/v1/explain", get(explain::explain))
         .with_state(state)
 }
 
 async fn index() -> &'static str {
-    concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n/metrics /livez /readyz /api/v1/status\n")
+    concat!(
+        "tidegate ",
+        env!("CARGO_PKG_VERSION"),
+        "\n/metrics /livez /readyz /api/v1/status /api/v1/explain\n"
+    )
 }
 
 async fn render(State(state): State<HttpState>) -> Response {

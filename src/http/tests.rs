@@ -8,8 +8,11 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::server::Limits;
 use super::*;
+use crate::event_time::{AllIdle, TumblingWindows};
 use crate::event_time::{EventTime, MonotonicTime, Now, PartitionId, TimeWindow, WatermarkStatus};
-use crate::insight::{FiredWindow, PartitionSnapshot, Phase, RestoringPartition, Snapshot};
+use crate::insight::{
+    FiredWindow, PartitionHistory, PartitionSnapshot, Phase, RestoringPartition, Snapshot,
+};
 use crate::metrics::{MetricsInfo, SourceInfo};
 
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -39,7 +42,16 @@ fn state(now: Arc<Mutex<Now>>, subtasks: u16) -> HttpState {
     let watches = Watches::new(subtasks);
     let clock: ReadNow = Arc::new(move || *now.lock().unwrap());
     let metrics = Metrics::new(&info, watches.clone(), Arc::clone(&clock)).unwrap();
-    HttpState { metrics, watches, clock, topics: ["orders".to_owned()].into() }
+    let terms = Terms {
+        topics: vec!["orders".to_owned()],
+        sources: Vec::new(),
+        windows: TumblingWindows::new(Duration::from_mins(1), 0).unwrap(),
+        allowed_lateness: Duration::ZERO,
+        all_idle: AllIdle::Hold,
+        emit_interval: Duration::from_millis(200),
+    };
+    let topics = ["orders".to_owned()].into();
+    HttpState { metrics, watches, clock, topics, terms: Arc::new(terms) }
 }
 
 async fn bench() -> Bench {
@@ -221,6 +233,8 @@ async fn the_status_is_the_snapshot_in_milliseconds() {
             caught_up: true,
             position: Some(7),
             end_offset: Some(9),
+            last_stable_offset: None,
+            history: PartitionHistory::default(),
         }],
         recent: vec![FiredWindow {
             window: TimeWindow { start: EventTime(0), end: EventTime(60_000) },

@@ -65,7 +65,7 @@ impl Snapshot {
 mod tests {
     use super::*;
     use crate::event_time::{PartitionId, WatermarkStatus};
-    use crate::insight::PartitionSnapshot;
+    use crate::insight::{PartitionHistory, PartitionSnapshot};
 
     fn at(secs: u64) -> MonotonicTime {
         MonotonicTime(Duration::from_secs(secs))
@@ -109,6 +109,8 @@ mod tests {
                 caught_up: false,
                 position,
                 end_offset,
+                last_stable_offset: None,
+                history: PartitionHistory::default(),
             }
             .lag()
         };

@@ -3,6 +3,7 @@
 //! The pipeline writes both and nothing else looks into it. The [`Snapshot`] is replaced at each emit tick behind a
 //! [`Watch`]; the [`Tally`] is added to the metrics when a transaction has committed.
 
+pub mod explain;
 mod health;
 mod overview;
 mod sentence;
@@ -48,11 +49,19 @@ pub struct Snapshot {
     pub recent: Vec<FiredWindow>,
     /// When the last commit ended.
     pub last_commit: Option<MonotonicTime>,
+    /// The least clock of the shards: what has fired everywhere.
+    pub least_clock: Option<EventTime>,
+    /// The first of the windows held, in order; at most [`Snapshot::OPEN`].
+    pub open: Vec<TimeWindow>,
+    /// Since when a write has been tried in vain.
+    pub write_blocked_since: Option<MonotonicTime>,
 }
 
 impl Snapshot {
     /// How many fired windows are remembered.
     pub const RECENT: usize = 32;
+    /// How many of the windows held are named.
+    pub const OPEN: usize = 256;
 }
 
 /// What the loop is doing.
@@ -133,6 +142,31 @@ pub struct PartitionSnapshot {
     pub position: Option<i64>,
     /// The end offset that the last fetch reported.
     pub end_offset: Option<i64>,
+    /// The last stable offset, where it is known: what is behind it belongs to an open transaction of a producer.
+    pub last_stable_offset: Option<i64>,
+    /// What became of its records since it came here.
+    pub history: PartitionHistory,
+}
+
+/// What became of a partition's records since it came here, as of the last emit tick.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionHistory {
+    /// When it came, its state restored.
+    pub since: MonotonicTime,
+    /// Records read.
+    pub records: u64,
+    /// Records accepted: added to a window, or late.
+    pub accepted: u64,
+    /// Records refused since the last one that was accepted.
+    pub refused_in_row: u64,
+    /// Why the last of those became a dead letter.
+    pub last_refusal: Option<(Reason, String)>,
+    /// When records last came.
+    pub last_record: Option<MonotonicTime>,
+    /// Records accepted since its own watermark rose last.
+    pub accepted_since_rise: u64,
+    /// The out-of-orderness bound when it rose last.
+    pub bound_at_rise: Option<Duration>,
 }
 
 impl PartitionSnapshot {
@@ -193,6 +227,8 @@ pub struct PartitionTally {
     pub tombstones: u64,
     /// Records of a partition that is not assigned.
     pub ignored: u64,
+    /// Records that became dead letters.
+    pub refused: u64,
     /// Records that went to the late topic, by cause.
     pub late: [u64; LateCause::ALL.len()],
     /// Records added to a window that had fired.
@@ -203,6 +239,13 @@ pub struct PartitionTally {
     pub to_active: u64,
     /// Records that had been deleted before they were read.
     pub missing: u64,
+}
+
+impl PartitionTally {
+    /// Records that were added to a window, or late.
+    pub fn accepted(&self) -> u64 {
+        self.records.saturating_sub(self.tombstones + self.ignored + self.refused)
+    }
 }
 
 impl Tally {

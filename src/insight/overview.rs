@@ -19,27 +19,32 @@ use crate::event_time::{EventTime, MonotonicTime};
 /// assert_eq!(reason.as_deref(), Some("subtask 1: waiting for the first assignment"));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Overview(Vec<Arc<Snapshot>>);
+pub struct Overview(Vec<(Arc<Snapshot>, Option<MonotonicTime>)>);
 
 impl Overview {
-    pub(super) fn new(snapshots: Vec<Arc<Snapshot>>) -> Self {
+    pub(super) fn new(snapshots: Vec<(Arc<Snapshot>, Option<MonotonicTime>)>) -> Self {
         Self(snapshots)
     }
 
     /// The subtasks with their numbers.
     pub fn subtasks(&self) -> impl Iterator<Item = (u16, &Snapshot)> {
-        (0..).zip(self.0.iter().map(AsRef::as_ref))
+        (0..).zip(self.0.iter().map(|(snapshot, _)| snapshot.as_ref()))
+    }
+
+    /// Since when a subtask has had a commit under way.
+    pub fn committing_since(&self, subtask: u16) -> Option<MonotonicTime> {
+        self.0.get(usize::from(subtask)).and_then(|(_, since)| *since)
     }
 
     /// What the subtask does that is least well.
     pub fn phase(&self) -> Phase {
-        let phases = self.0.iter().map(|snapshot| &snapshot.phase);
+        let phases = self.0.iter().map(|(snapshot, _)| &snapshot.phase);
         phases.max_by_key(|phase| concern(phase)).cloned().unwrap_or_default()
     }
 
     /// What the Kafka client of a subtask said last that cannot reach a broker.
     pub fn blocked(&self) -> Option<&str> {
-        self.0.iter().find_map(|snapshot| snapshot.phase.blocked())
+        self.0.iter().find_map(|(snapshot, _)| snapshot.phase.blocked())
     }
 
     /// What is wrong with the first loop that only a restart helps: see [`Snapshot::stalled`].
@@ -59,8 +64,8 @@ impl Overview {
     /// Up to where all results are out: the least watermark of the subtasks that read anything. `None` while one of
     /// them has none.
     pub fn watermark(&self) -> Option<EventTime> {
-        let reading = self.0.iter().filter(|snapshot| !snapshot.partitions.is_empty());
-        reading.map(|snapshot| snapshot.watermark).min().flatten()
+        let reading = self.0.iter().filter(|(snapshot, _)| !snapshot.partitions.is_empty());
+        reading.map(|(snapshot, _)| snapshot.watermark).min().flatten()
     }
 
     /// The sentence of the subtask that is furthest behind, with its number where there are several.
@@ -101,7 +106,7 @@ fn concern(phase: &Phase) -> u8 {
 mod tests {
     use super::*;
     use crate::event_time::{PartitionId, WatermarkStatus};
-    use crate::insight::PartitionSnapshot;
+    use crate::insight::{PartitionHistory, PartitionSnapshot};
 
     /// 12:03:46.0.
     const NOW: EventTime = EventTime(1_800_014_626_000);
@@ -122,6 +127,8 @@ mod tests {
                 caught_up: true,
                 position: None,
                 end_offset: None,
+                last_stable_offset: None,
+                history: PartitionHistory::default(),
             }],
             ..Snapshot::default()
         }
@@ -132,7 +139,7 @@ mod tests {
     }
 
     fn overview(snapshots: impl IntoIterator<Item = Snapshot>) -> Overview {
-        Overview(snapshots.into_iter().map(Arc::new).collect())
+        Overview(snapshots.into_iter().map(|snapshot| (Arc::new(snapshot), None)).collect())
     }
 
     #[test]

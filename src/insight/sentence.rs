@@ -155,6 +155,7 @@ fn count_idle(snapshot: &Snapshot) -> usize {
 mod tests {
     use super::*;
     use crate::event_time::PartitionId;
+    use crate::insight::PartitionHistory;
 
     /// 12:03:46.0.
     const NOW: EventTime = EventTime(1_800_014_626_000);
@@ -172,6 +173,8 @@ mod tests {
             caught_up: true,
             position: Some(1_204),
             end_offset: Some(1_204),
+            last_stable_offset: None,
+            history: PartitionHistory::default(),
         }
     }
 

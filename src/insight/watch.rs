@@ -3,20 +3,38 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Overview, Snapshot};
+use crate::event_time::MonotonicTime;
 
 /// The newest snapshot of one subtask, shared between the loop that writes it and the readers.
 #[derive(Clone, Debug, Default)]
-pub struct Watch(Arc<Mutex<Arc<Snapshot>>>);
+pub struct Watch(Arc<Published>);
+
+#[derive(Debug, Default)]
+struct Published {
+    snapshot: Mutex<Arc<Snapshot>>,
+    /// Since when a commit has been under way: meanwhile the loop publishes nothing.
+    committing_since: Mutex<Option<MonotonicTime>>,
+}
 
 impl Watch {
     /// The newest snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.snapshot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the snapshot.
     pub fn publish(&self, snapshot: Snapshot) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        *self.0.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+
+    /// Says since when a commit has been under way, or that none is.
+    pub fn set_committing(&self, since: Option<MonotonicTime>) {
+        *self.0.committing_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Since when a commit has been under way.
+    pub fn committing_since(&self) -> Option<MonotonicTime> {
+        *self.0.committing_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,6 +70,8 @@ impl Watches {
 
     /// The newest snapshots of all of them.
     pub fn overview(&self) -> Overview {
-        Overview::new(self.0.iter().map(Watch::snapshot).collect())
+        Overview::new(
+            self.0.iter().map(|watch| (watch.snapshot(), watch.committing_since())).collect(),
+        )
     }
 }

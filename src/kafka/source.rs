@@ -376,7 +376,11 @@ impl Source for KafkaSource {
             .borrow()
             .iter()
             .map(|(id, begun)| {
-                (*id, Progress { position: *begun, end_offset: None, caught_up: false })
+                let (end_offset, last_stable_offset) = (None, None);
+                (
+                    *id,
+                    Progress { position: *begun, end_offset, last_stable_offset, caught_up: false },
+                )
             })
             .collect();
         for element in positions.elements() {
@@ -395,6 +399,7 @@ impl Source for KafkaSource {
                 held.caught_up =
                     seen.stable && seen.leader_answers && held.position >= seen.end_offset;
                 let readable = seen.leader_answers.then_some(seen.stable_end);
+                held.last_stable_offset = readable;
                 self.stalls.borrow_mut().look(*id, held.position, readable, now);
             }
         }

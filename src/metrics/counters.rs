@@ -85,6 +85,7 @@ fn add_partition(total: &mut PartitionTally, more: &PartitionTally) {
         records,
         bytes,
         tombstones,
+        refused: _,
         ignored,
         late,
         refired,

@@ -71,7 +71,10 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             return Ok(false);
         }
         self.in_doubt = Some(InDoubt { tally: self.engine.tally.clone(), shards: shards.clone() });
-        if self.write(|engine| engine.sink.commit(&next))?.is_none() {
+        self.watch.set_committing(Some(began));
+        let committed = self.write(|engine| engine.sink.commit(&next));
+        self.watch.set_committing(None);
+        if committed?.is_none() {
             return Ok(false);
         }
         let ended = self.time.now().monotonic;
@@ -143,16 +146,21 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         let mut wait = RETRY_AFTER;
         loop {
             let error = match call(&mut self.engine) {
-                Ok(done) => return Ok(Some(done)),
+                Ok(done) => {
+                    self.write_blocked_since = None;
+                    return Ok(Some(done));
+                }
                 Err(error) => error,
             };
             let patient =
                 self.time.now().monotonic.since(began) < self.schedule.transaction_timeout;
             if matches!(error, SinkError::Retry(_)) && patient && !self.time.stopping() {
+                self.write_blocked_since.get_or_insert(began);
                 self.blocked(&error.to_string(), wait);
                 wait = (wait * 2).min(RETRY_AT_LEAST_EVERY);
                 continue;
             }
+            self.write_blocked_since = None;
             self.undo(&error)?;
             return Ok(None);
         }

@@ -77,6 +77,8 @@ pub struct Progress {
     pub position: i64,
     /// The end offset that the last fetch reported.
     pub end_offset: Option<i64>,
+    /// The last stable offset, where the leader has told it lately.
+    pub last_stable_offset: Option<i64>,
     /// Whether it is known that no record and no open transaction is in front of the position.
     pub caught_up: bool,
 }

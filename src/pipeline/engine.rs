@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::edge::{InputRecord, Progress, SinkError, TransactionalSink};
+use super::history::Histories;
 use super::message::{Message, OutputTopic};
 use crate::codec::{
     Decoded, Decoder, Encoded, Encoder, RawRecord, Reason, Refusal, partition_name,
@@ -37,6 +38,7 @@ pub(super) struct Engine<K> {
     /// Whether an on-time pane was sent since the last commit.
     pub(super) fired_on_time: bool,
     recent: Vec<FiredWindow>,
+    histories: Histories,
     /// A clock may have risen since progress was told.
     clocks_moved: bool,
     /// What is due is only partly sent.
@@ -79,6 +81,7 @@ impl<K: TransactionalSink> Engine<K> {
             progress: config.results.progress.then(ProgressRecords::default),
             fired_on_time: false,
             recent: Vec::new(),
+            histories: Histories::default(),
             clocks_moved: false,
             firing: false,
             windows_counted: 0,
@@ -128,7 +131,7 @@ impl<K: TransactionalSink> Engine<K> {
                 }
                 Disposition::KeyLimit(limit) => {
                     let refusal = Refusal { reason: Reason::KeyLimit, detail: over(limit) };
-                    self.tally.dead_letter(id.topic, refusal.reason);
+                    self.histories.refused(id, &refusal, &mut self.tally);
                     Some(Message::dead_letter(record, topic_name, &refusal))
                 }
                 Disposition::TimestampOutOfRange => {
@@ -138,13 +141,13 @@ impl<K: TransactionalSink> Engine<K> {
                         event.timestamp
                     );
                     let refusal = Refusal { reason: Reason::TsOutOfRange, detail };
-                    self.tally.dead_letter(id.topic, refusal.reason);
+                    self.histories.refused(id, &refusal, &mut self.tally);
                     Some(Message::dead_letter(record, topic_name, &refusal))
                 }
             },
             Err(refusal) => {
                 moved = false;
-                self.tally.dead_letter(id.topic, refusal.reason);
+                self.histories.refused(id, &refusal, &mut self.tally);
                 Some(Message::dead_letter(record, topic_name, &refusal))
             }
         };
@@ -166,6 +169,7 @@ impl<K: TransactionalSink> Engine<K> {
             self.subtask.hold_idle_clock(*id, !progress.caught_up);
         }
         self.subtask.on_periodic_emit(now);
+        self.histories.look(&self.subtask, &self.tally, now.monotonic);
         self.clocks_moved = true;
         self.tally.watermark_regressions +=
             self.subtask.regressions_suppressed() - self.regressions_counted;
@@ -255,6 +259,7 @@ impl<K: TransactionalSink> Engine<K> {
         self.queue.clear();
         self.largest.clear();
         self.sent = 0;
+        self.histories.count(&self.tally);
         self.tally = Tally::default();
         self.fired_on_time = false;
     }
@@ -334,6 +339,8 @@ impl<K: TransactionalSink> Engine<K> {
                 caught_up: progress.is_some_and(|progress| progress.caught_up),
                 position: progress.map(|progress| progress.position),
                 end_offset: progress.and_then(|progress| progress.end_offset),
+                last_stable_offset: progress.and_then(|progress| progress.last_stable_offset),
+                history: self.histories.of(view.id),
             }
         });
         Snapshot {
@@ -349,6 +356,9 @@ impl<K: TransactionalSink> Engine<K> {
             restoring: Vec::new(),
             recent: self.recent.clone(),
             last_commit,
+            least_clock: self.subtask.least_clock(),
+            open: self.subtask.first_open_windows(Snapshot::OPEN),
+            write_blocked_since: None,
         }
     }
 }

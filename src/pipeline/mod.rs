@@ -9,6 +9,7 @@ mod commit;
 mod edge;
 mod engine;
 mod heirs;
+mod history;
 mod membership;
 mod message;
 mod reading;
@@ -119,6 +120,8 @@ pub struct Pipeline<S, K, C, O, T> {
     /// The pause after the next failure.
     retry_after: Duration,
     blocked_by: Option<String>,
+    /// Since when a write has been tried in vain.
+    write_blocked_since: Option<MonotonicTime>,
 }
 
 /// When things are due.
@@ -199,6 +202,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             retry_at: MonotonicTime::default(),
             retry_after: RETRY_AFTER,
             blocked_by: None,
+            write_blocked_since: None,
         }
     }
 
@@ -363,6 +367,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         let mut snapshot =
             self.engine.snapshot(phase, now, &self.progress, self.schedule.committed_once);
         snapshot.restoring = self.restoring();
+        snapshot.write_blocked_since = self.write_blocked_since;
         self.watch.publish(snapshot);
     }
 

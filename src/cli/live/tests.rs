@@ -9,7 +9,7 @@ use ratatui::style::Color;
 
 use super::*;
 use crate::event_time::{PartitionId, TimeWindow, WatermarkStatus};
-use crate::insight::{FiredWindow, PartitionSnapshot, Phase};
+use crate::insight::{FiredWindow, PartitionHistory, PartitionSnapshot, Phase};
 
 /// 12:03:46.0.
 const NOW: EventTime = EventTime(1_800_014_626_000);
@@ -39,6 +39,8 @@ fn partition(partition: i32, behind: u64) -> PartitionSnapshot {
         caught_up: true,
         position: Some(12_044),
         end_offset: Some(12_044),
+        last_stable_offset: None,
+        history: PartitionHistory::default(),
     }
 }
 
@@ -57,6 +59,8 @@ fn snapshot() -> Snapshot {
         max_event_time: None,
         position: None,
         end_offset: Some(0),
+        last_stable_offset: None,
+        history: PartitionHistory::default(),
         idle_in: None,
         ..partition(2, 0)
     };

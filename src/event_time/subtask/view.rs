@@ -69,6 +69,23 @@ impl Subtask {
         }
     }
 
+    /// The first of the windows held by any shard, in order; at most so many.
+    pub fn first_open_windows(&self, most: usize) -> Vec<TimeWindow> {
+        let mut first = BTreeSet::new();
+        for shard in self.shards.iter().flatten() {
+            first.extend(shard.operator.windows().map(|(window, _)| window).take(most));
+        }
+        first.into_iter().take(most).collect()
+    }
+
+    /// The least clock of the shards: what it has passed has fired everywhere.
+    pub fn least_clock(&self) -> Option<EventTime> {
+        if !self.own_clocks {
+            return self.watermark();
+        }
+        self.clocks().map(|(_, clock)| clock).min().and_then(Watermark::time)
+    }
+
     /// The first of the windows held.
     pub fn oldest_open_window(&self) -> Option<TimeWindow> {
         self.shards

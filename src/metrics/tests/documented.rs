@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Bench, START, at, bench, subtask_at};
-use crate::insight::{PartitionSnapshot, Snapshot};
+use crate::insight::{PartitionHistory, PartitionSnapshot, Snapshot};
 use crate::metrics::CommitOutcome;
 
 /// A row of the table in `deploy/README.md`.
@@ -45,6 +45,8 @@ fn full() -> Bench {
         gauges,
         position: Some(4),
         end_offset: Some(9),
+        last_stable_offset: None,
+        history: PartitionHistory::default(),
         ..at(0, START)
     };
     bench.publish_with(Snapshot {

@@ -12,7 +12,7 @@ use crate::codec::Reason;
 use crate::event_time::{
     AdaptiveSettings, MonotonicTime, Now, Timing, WatermarkStatus, WatermarkStrategy,
 };
-use crate::insight::{PartitionSnapshot, Phase, Snapshot, Tally};
+use crate::insight::{PartitionHistory, PartitionSnapshot, Phase, Snapshot, Tally};
 
 /// Metrics of two topics with a clock and snapshots set by hand.
 struct Bench {
@@ -110,6 +110,8 @@ fn fresh(partition: i32) -> PartitionSnapshot {
         caught_up: false,
         position: None,
         end_offset: None,
+        last_stable_offset: None,
+        history: PartitionHistory::default(),
     }
 }
 

@@ -269,7 +269,8 @@ impl Source for Client {
             let (end, stable) = (partition.end(state.clock), partition.last_stable(state.clock));
             let evident = partition.evidence_from <= state.clock;
             let caught_up = position == end && stable == end && evident;
-            (id, Progress { position, end_offset: Some(end), caught_up })
+            let (end_offset, last_stable_offset) = (Some(end), Some(stable));
+            (id, Progress { position, end_offset, last_stable_offset, caught_up })
         };
         ids.into_iter().map(of).collect()
     }
