@@ -9,6 +9,8 @@ mod chaos;
 mod commits;
 #[path = "pipeline/ends.rs"]
 mod ends;
+#[path = "pipeline/explain.rs"]
+mod explain;
 #[path = "pipeline/forgotten.rs"]
 mod forgotten;
 #[path = "support/memory/mod.rs"]
