@@ -10,7 +10,8 @@ use crate::clock::{Clock, ReadNow};
 use crate::config::Config;
 use crate::event_time::{Now, PartitionId};
 use crate::http::{BindError, HttpState, Server};
-use crate::insight::explain::{Cause, Standstill, Terms};
+use crate::insight::advise::Terms as AdviseTerms;
+use crate::insight::explain::{Cause, Standstill, Terms as ExplainTerms};
 use crate::insight::{Phase, RestoreCause, Snapshot, Tally, Watch, Watches};
 use crate::kafka::{self, Cluster, ConnectError};
 use crate::metrics::{
@@ -86,9 +87,14 @@ impl Service {
             watches: watches.clone(),
             clock: clock.reader(),
             topics: config.sources.iter().map(|source| source.topic.clone()).collect(),
-            terms: Arc::new(Terms::from(config)),
+            explain_terms: Arc::new(ExplainTerms::from(config)),
+            advise_terms: config
+                .sources
+                .iter()
+                .map(|source| AdviseTerms::new(config, source))
+                .collect(),
         };
-        runtime.spawn(log_standstills(watches.clone(), state.terms.clone(), clock.reader()));
+        runtime.spawn(log_standstills(watches.clone(), state.explain_terms.clone(), clock.reader()));
         let server = runtime.block_on(Server::bind(config.http.listen, state))?;
         let address = server.address();
         runtime.spawn(server.run(std::future::pending()));
@@ -182,7 +188,7 @@ impl Service {
 }
 
 /// Says in the log why the watermark stands still, as long as the service runs.
-async fn log_standstills(watches: Watches, terms: Arc<Terms>, now: ReadNow) {
+async fn log_standstills(watches: Watches, terms: Arc<ExplainTerms>, now: ReadNow) {
     let mut standstill = Standstill::default();
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -16,6 +16,8 @@ mod case_file;
 #[path = "support/case_scenario.rs"]
 mod case_scenario;
 
+#[path = "kafka/advise.rs"]
+mod advise;
 #[path = "kafka/bad_input.rs"]
 mod bad_input;
 #[path = "kafka/changelog.rs"]

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand.
 
+mod advise;
 mod check;
 mod config;
 mod demo;
@@ -39,6 +40,8 @@ enum Command {
     Explain(explain::Explain),
     /// Begin anew: move the group's offsets and empty the changelog, after showing what that means.
     Reset(reset::Reset),
+    /// Read a sample of a topic and say which bound, idle timeout and allowed lateness fit it, and what they cost.
+    Advise(Box<advise::Advise>),
     /// Read the configuration and say everything that is wrong with it, without connecting to anything.
     Check(check::Check),
     /// Print the configuration in effect, secrets hidden, or the reference of all keys.
@@ -108,6 +111,12 @@ impl From<crate::kafka::reset::ResetError> for Failure {
     }
 }
 
+impl From<crate::kafka::sample::SampleError> for Failure {
+    fn from(error: crate::kafka::sample::SampleError) -> Self {
+        Self::Other(Box::new(error))
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::Output(error)
@@ -124,6 +133,7 @@ impl Cli {
             Command::Generate(generate) => generate.execute(&mut out),
             Command::Explain(explain) => explain.execute(&mut out),
             Command::Reset(reset) => reset.execute(&mut out),
+            Command::Advise(advise) => advise.execute(&mut out),
             Command::Check(check) => check.execute(&mut out),
             Command::Config(config) => config.execute(&mut out),
         };

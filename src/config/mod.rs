@@ -29,7 +29,7 @@ pub use effective::{Effective, render_effective};
 pub use fault::ConfigFault;
 pub use layers::Sources;
 pub use load::{Loaded, default_toml, host_name, load};
-pub(crate) use parse::parse_start as start;
+pub(crate) use parse::{duration, parse_start as start};
 pub use properties::Properties;
 
 /// Everything the service is told.

@@ -3,6 +3,7 @@
 //! Nothing here reaches into the loop. All answers are made from the newest snapshot and the counters, so a slow
 //! client costs the loop nothing.
 
+mod advise;
 pub mod client;
 mod explain;
 mod server;
@@ -22,7 +23,7 @@ use tracing::error;
 pub use server::{BindError, Server};
 
 use crate::clock::ReadNow;
-use crate::insight::explain::Terms;
+use crate::insight::{advise::Terms as AdviseTerms, explain::Terms as ExplainTerms};
 use crate::insight::{Overview, Watches};
 use crate::metrics::{self, Metrics};
 
@@ -38,7 +39,9 @@ pub struct HttpState {
     /// The topics, by number.
     pub topics: Arc<[String]>,
     /// What of the configuration an explanation needs.
-    pub terms: Arc<Terms>,
+    pub explain_terms: Arc<ExplainTerms>,
+    /// What advice goes by, for each topic.
+    pub advise_terms: Arc<[AdviseTerms]>,
 }
 
 impl fmt::Debug for HttpState {
@@ -56,6 +59,7 @@ fn router(state: HttpState) -> Router {
         .route("/readyz", get(readyz))
         .route("/api/v1/status", get(status))
         .route("/api/v1/explain", get(explain::explain))
+        .route("/api/v1/advise", get(advise::advise))
         .with_state(state)
 }
 
@@ -63,7 +67,7 @@ async fn index() -> &'static str {
     concat!(
         "tidegate ",
         env!("CARGO_PKG_VERSION"),
-        "\n/metrics /livez /readyz /api/v1/status /api/v1/explain\n"
+        "\n/metrics /livez /readyz /api/v1/status /api/v1/explain /api/v1/advise\n"
     )
 }
 

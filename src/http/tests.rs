@@ -42,7 +42,7 @@ fn state(now: Arc<Mutex<Now>>, subtasks: u16) -> HttpState {
     let watches = Watches::new(subtasks);
     let clock: ReadNow = Arc::new(move || *now.lock().unwrap());
     let metrics = Metrics::new(&info, watches.clone(), Arc::clone(&clock)).unwrap();
-    let terms = Terms {
+    let explain_terms = ExplainTerms {
         topics: vec!["orders".to_owned()],
         sources: Vec::new(),
         windows: TumblingWindows::new(Duration::from_mins(1), 0).unwrap(),
@@ -50,8 +50,25 @@ fn state(now: Arc<Mutex<Now>>, subtasks: u16) -> HttpState {
         all_idle: AllIdle::Hold,
         emit_interval: Duration::from_millis(200),
     };
-    let topics = ["orders".to_owned()].into();
-    HttpState { metrics, watches, clock, topics, terms: Arc::new(terms) }
+    let advise_terms = AdviseTerms {
+        topic: "orders".to_owned(),
+        source: Vec::new(),
+        window_size: Duration::from_mins(1),
+        emit_interval: Duration::from_millis(200),
+        idle_timeout: Some(Duration::from_secs(30)),
+        batch_period: None,
+        max_delay: None,
+        bound: None,
+        is_live: false,
+    };
+    HttpState {
+        metrics,
+        watches,
+        clock,
+        topics: ["orders".to_owned()].into(),
+        explain_terms: Arc::new(explain_terms),
+        advise_terms: [advise_terms].into(),
+    }
 }
 
 async fn bench() -> Bench {
@@ -394,4 +411,64 @@ async fn the_server_ends_when_told_and_closes_idle_connections() {
     idle.read_to_end(&mut rest).unwrap();
     assert!(rest.is_empty());
     assert!(TcpStream::connect(bench.address).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn advice_is_worked_out_from_what_the_loop_hands_over() {
+    use crate::event_time::TumblingWindows;
+    use crate::insight::advise::{Observations, Seen};
+
+    let bench = bench().await;
+    let windows = TumblingWindows::new(Duration::from_mins(1), 0).unwrap();
+    let mut observations = Observations::new(windows, Duration::ZERO);
+    let id = PartitionId { topic: 0, partition: 3 };
+    // Every fifth record is a minute and a half behind.
+    for offset in 0..2_000_i64 {
+        let arrival = 1_800_000_000_000 + offset * 1_000;
+        let event_time = EventTime(if offset % 5 == 4 { arrival - 90_000 } else { arrival });
+        let seen = Seen { offset, event_time, arrival: Some(EventTime(arrival)), late: None };
+        observations.on_event(id, seen, MonotonicTime::default());
+    }
+    let desk = bench.watches.of(0).desk().clone();
+    let answering = tokio::spawn(async move {
+        while !desk.is_asked(MonotonicTime::default()) {
+            tokio::task::yield_now().await;
+        }
+        desk.answer(observations, MonotonicTime::default());
+    });
+    let answer = bench.get("/api/v1/advise?bound=40s&max_delay=3m").await;
+    answering.await.unwrap();
+    let json = answer.json();
+    assert_eq!(answer.code, 200, "{json}");
+    let advice = &json["advice"][0];
+    assert_eq!((&advice["topic"], &advice["records"]), (&"orders".into(), &2_000.into()));
+    let partition = &advice["partitions"][0];
+    assert_eq!(partition["partition"], 3);
+    let p99 = partition["out_of_orderness_ms"]["p99"].as_u64().unwrap();
+    assert!(p99.abs_diff(90_000) < 900 + 1_000, "{p99}");
+    // By 40 s, those lose whose window ended 30 s to 90 s before: 1 s to 50 s into their minute.
+    let late = advice["what_if"]["late_share"].as_f64().unwrap();
+    assert!((0.1..0.2).contains(&late), "{late}");
+    assert_eq!(advice["max_delay"]["asked_ms"], 180_000);
+    assert_eq!(advice["late"]["after_idle"], 0);
+    assert!(advice["recommendation"]["max_out_of_orderness_ms"].as_u64().unwrap() >= p99);
+    assert!(json["text"][0].as_str().unwrap().contains("recommended:"), "{json}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_asked_of_advice_is_said() {
+    let bench = bench().await;
+    for (query, said) in [
+        ("bound=8", "has no unit"),
+        ("bounds=8s", "known here: bound, max_delay, batch_period, topic"),
+        ("topic=other", "no source reads topic `other`"),
+    ] {
+        let answer = bench.get(&format!("/api/v1/advise?{query}")).await;
+        assert_eq!(answer.code, 400, "{query}");
+        let text = answer.json()["error"].as_str().unwrap().to_owned();
+        assert!(text.contains(said), "{query}: {text}");
+    }
+    // No loop runs here that could answer.
+    let answer = bench.get("/api/v1/advise").await;
+    assert_eq!(answer.code, 503);
 }

@@ -3,6 +3,7 @@
 //! The pipeline writes both and nothing else looks into it. The [`Snapshot`] is replaced at each emit tick behind a
 //! [`Watch`]; the [`Tally`] is added to the metrics when a transaction has committed.
 
+pub mod advise;
 pub mod explain;
 mod health;
 mod overview;

@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::advise::Desk;
 use super::{Overview, Snapshot};
 use crate::event_time::MonotonicTime;
 
-/// The newest snapshot of one subtask, shared between the loop that writes it and the readers.
+/// The newest snapshot of one subtask, shared between the loop that writes it and the readers; and where readers ask for
+/// what the loop has observed.
 #[derive(Clone, Debug, Default)]
-pub struct Watch(Arc<Published>);
+pub struct Watch(Arc<Published>, Desk);
 
 #[derive(Debug, Default)]
 struct Published {
@@ -35,6 +37,11 @@ impl Watch {
     /// Since when a commit has been under way.
     pub fn committing_since(&self) -> Option<MonotonicTime> {
         *self.0.committing_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where what the loop has observed is asked for.
+    pub fn desk(&self) -> &Desk {
+        &self.1
     }
 }
 
@@ -66,6 +73,11 @@ impl Watches {
     /// The watch of a subtask; of one that is not there, a watch that nobody reads.
     pub fn of(&self, subtask: u16) -> Watch {
         self.0.get(usize::from(subtask)).cloned().unwrap_or_default()
+    }
+
+    /// Each of them.
+    pub fn each(&self) -> impl Iterator<Item = &Watch> {
+        self.0.iter()
     }
 
     /// The newest snapshots of all of them.

@@ -143,6 +143,21 @@ impl Clients {
         config.create_with_context(Reported(self.reports()))
     }
 
+    /// A client that reads a sample of an input: it joins no group and commits nothing.
+    pub(super) fn sampler(&self) -> Result<BaseConsumer<Reported>, KafkaError> {
+        let mut config = self.common.clone();
+        for (name, value) in CONSUMER {
+            config.set(name, value);
+        }
+        // A client without one cannot read; it does not join.
+        config.set("group.id", &self.group_id);
+        config.set("enable.auto.commit", "false");
+        config.set("enable.auto.offset.store", "false");
+        config.set("auto.offset.reset", "earliest");
+        config.set("isolation.level", "read_committed");
+        config.create_with_context(Reported(self.reports()))
+    }
+
     /// A producer whose batches fit every topic, since a broker's limit is for a batch and a batch is never split. A
     /// message of more than `batch_bytes` goes alone; that it fits its own topic is its sender's concern.
     pub(super) fn producer(

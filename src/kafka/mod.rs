@@ -18,6 +18,7 @@ mod rebalance;
 mod record;
 mod report;
 pub mod reset;
+pub mod sample;
 mod sink;
 mod source;
 mod stalls;

@@ -92,6 +92,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
     fn forget(&mut self, partitions: &[PartitionId]) {
         for id in partitions {
             self.engine.subtask.revoke(*id);
+            self.engine.observations.forget(*id);
             self.writers.remove(&ShardId::Partition(*id));
             self.progress.remove(id);
             self.arrivals.remove(id);

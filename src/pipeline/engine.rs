@@ -11,10 +11,11 @@ use crate::codec::{
 };
 use crate::config::Config;
 use crate::event_time::{
-    Disposition, EventTime, LateCause, LimitExceeded, MonotonicTime, Now, Output, Pane,
+    Disposition, Event, EventTime, LateCause, LimitExceeded, MonotonicTime, Now, Output, Pane,
     PartitionId, ShardId, Sharding, Subtask, SubtaskSettings, Timing, TopicSettings, Watermark,
     WatermarkStatus, WindowSettings,
 };
+use crate::insight::advise::{Observations, Seen};
 use crate::insight::{FiredWindow, PartitionSnapshot, Phase, Snapshot, Tally};
 
 /// Decodes, judges, aggregates, encodes and sends; counts what became of it.
@@ -39,6 +40,8 @@ pub(super) struct Engine<K> {
     pub(super) fired_on_time: bool,
     recent: Vec<FiredWindow>,
     histories: Histories,
+    /// What was seen of the records, for advice.
+    pub(super) observations: Observations,
     /// A clock may have risen since progress was told.
     clocks_moved: bool,
     /// What is due is only partly sent.
@@ -82,6 +85,7 @@ impl<K: TransactionalSink> Engine<K> {
             fired_on_time: false,
             recent: Vec::new(),
             histories: Histories::default(),
+            observations: Observations::new(config.windows, config.allowed_lateness),
             clocks_moved: false,
             firing: false,
             windows_counted: 0,
@@ -114,7 +118,13 @@ impl<K: TransactionalSink> Engine<K> {
                 tally.tombstones += 1;
                 return;
             }
-            Ok(Decoded::Event(event)) => match self.subtask.on_event(id, &event) {
+            Ok(Decoded::Event(event)) => match judge(
+                &mut self.subtask,
+                &mut self.observations,
+                (id, record.offset()),
+                (&event, raw.timestamp),
+                now,
+            ) {
                 Disposition::Windowed => None,
                 Disposition::Refired => {
                     tally.refired += 1;
@@ -147,6 +157,7 @@ impl<K: TransactionalSink> Engine<K> {
             },
             Err(refusal) => {
                 moved = false;
+                self.observations.on_refusal(id, record.offset(), &refusal, now.monotonic);
                 self.histories.refused(id, &refusal, &mut self.tally);
                 Some(Message::dead_letter(record, topic_name, &refusal))
             }
@@ -379,6 +390,28 @@ impl crate::insight::PartitionTally {
             *count += u64::from(counted == cause);
         }
     }
+}
+
+/// What becomes of a record; what is taken in is observed too.
+fn judge(
+    subtask: &mut Subtask,
+    observations: &mut Observations,
+    (id, offset): (PartitionId, i64),
+    (event, kafka_timestamp): (&Event<'_>, Option<i64>),
+    now: Now,
+) -> Disposition {
+    let disposition = subtask.on_event(id, event);
+    let late = match &disposition {
+        Disposition::Windowed | Disposition::Refired => None,
+        Disposition::Late(lateness) => Some(lateness),
+        Disposition::NotAssigned | Disposition::KeyLimit(_) | Disposition::TimestampOutOfRange => {
+            return disposition;
+        }
+    };
+    let arrival = kafka_timestamp.filter(|ms| *ms >= 0).map(EventTime);
+    let seen = Seen { offset, event_time: event.timestamp, arrival, late };
+    observations.on_event(id, seen, now.monotonic);
+    disposition
 }
 
 /// The last window whose end the clock has passed.

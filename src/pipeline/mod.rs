@@ -369,6 +369,9 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         snapshot.restoring = self.restoring();
         snapshot.write_blocked_since = self.write_blocked_since;
         self.watch.publish(snapshot);
+        if self.watch.desk().is_asked(now) {
+            self.watch.desk().answer(self.engine.observations.clone(), now);
+        }
     }
 
     fn restoring(&self) -> Vec<RestoringPartition> {

@@ -13,6 +13,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub(crate) use source::parse_start;
+pub(crate) use values::duration;
 
 use super::fault::{Noted, Report};
 use super::key_path::KeyPath;
@@ -43,7 +44,7 @@ pub(super) fn parse(
         &KeyPath::of("watermark.emit_interval"),
         settings.watermark.emit_interval.as_ref(),
         "write how often, such as \"200ms\"",
-        values::duration,
+        duration,
     );
     let all_idle = report.value(
         &KeyPath::of("watermark.all_idle"),
@@ -130,7 +131,7 @@ fn parse_window(
         &section.key("allowed_lateness"),
         settings.allowed_lateness.as_ref(),
         "write \"0s\"",
-        values::duration,
+        duration,
     );
     let panes = report.value(
         &section.key("panes"),

@@ -10,7 +10,7 @@ use crate::config::fault::did_you_mean;
 use crate::event_time::EventTime;
 
 /// A duration of whole milliseconds, zero included.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = SpanParser::new()
         .parse_unsigned_duration(text.trim())
         .map_err(|_| not_a_duration(text.trim()))?;
