@@ -277,9 +277,7 @@ fn idle_reason(looked: &[Looked<'_>], idle_timeout_ms: u64, terms: &Terms) -> St
             format!("twice the {} from batch to batch{of}{known}", span(period))
         }
         _ if idle_timeout_ms > most.needed_ms => {
-            format!(
-                "three times the P99 gap{of} would be {needed}; there is no reason to go below this"
-            )
+            format!("its gaps ask for {needed}; there is no reason to go below what is set")
         }
         _ => format!("three times the P99 gap{of} ({})", span(most.gap_ms)),
     }
