@@ -69,13 +69,14 @@ fn fault(code: StatusCode, error: String) -> Response {
 /// What all loops have observed, as soon as they have said so.
 async fn observations(state: &HttpState) -> Option<Vec<Arc<Observations>>> {
     let tickets: Vec<_> = state.watches.each().map(|watch| (watch, watch.desk().ask())).collect();
+    let mut turns = tokio::time::interval(TURN);
     for _ in 0..PATIENCE.as_millis() / TURN.as_millis() {
+        turns.tick().await;
         let answers: Option<Vec<_>> =
             tickets.iter().map(|(watch, ticket)| watch.desk().answer_to(*ticket)).collect();
         if answers.is_some() {
             return answers;
         }
-        tokio::time::sleep(TURN).await;
     }
     None
 }

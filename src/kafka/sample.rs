@@ -62,8 +62,8 @@ pub struct Sample {
     clock: Clock,
     topic: String,
     number: u16,
-    /// For each partition with something to read, where it ends.
-    ends: BTreeMap<i32, i64>,
+    /// For each partition with something to read, where it begins and ends.
+    ends: BTreeMap<i32, (i64, i64)>,
     /// All partitions of the topic.
     partitions: Vec<i32>,
     total: u64,
@@ -146,7 +146,7 @@ impl Sample {
                     came = now;
                     let partition = message.partition();
                     let id = PartitionId { topic: self.number, partition };
-                    if self.ends.get(&partition).is_some_and(|end| message.offset() < *end) {
+                    if self.ends.get(&partition).is_some_and(|(_, end)| message.offset() < *end) {
                         take(Some(&KafkaRecord { message, partition: id }), left);
                     }
                 }
@@ -175,13 +175,11 @@ impl Sample {
         let positions =
             self.consumer.position().map_err(|error| request("where reading is", &error))?;
         let (mut left, mut done) = (0, TopicPartitionList::new());
-        for (partition, end) in &self.ends {
+        for (partition, (begin, end)) in &self.ends {
             let position = positions.find_partition(&self.topic, *partition);
             let position = position.map(|element| element.offset());
-            let Some(Offset::Offset(position)) = position else {
-                left += 1;
-                continue;
-            };
+            // Before the first record there is none.
+            let position = if let Some(Offset::Offset(at)) = position { at } else { *begin };
             if position >= *end {
                 done.add_partition(&self.topic, *partition);
             }
@@ -224,7 +222,7 @@ impl Sample {
                 assignment
                     .add_partition_offset(&self.topic, partition, Offset::Offset(begin))
                     .map_err(|error| request("where to begin", &error))?;
-                self.ends.insert(partition, end);
+                self.ends.insert(partition, (begin, end));
                 self.total += u64::try_from(end - begin).unwrap_or(0);
             }
         }

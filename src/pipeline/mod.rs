@@ -370,7 +370,11 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         snapshot.write_blocked_since = self.write_blocked_since;
         self.watch.publish(snapshot);
         if self.watch.desk().is_asked(now) {
-            self.watch.desk().answer(self.engine.observations.clone(), now);
+            let mut observations = self.engine.observations.clone();
+            // Those without a record too.
+            let assigned = self.engine.subtask.partitions().map(|view| view.id).collect();
+            observations.keep(&assigned, now);
+            self.watch.desk().answer(observations, now);
         }
     }
 
