@@ -94,7 +94,11 @@ impl Service {
                 .map(|source| AdviseTerms::new(config, source))
                 .collect(),
         };
-        runtime.spawn(log_standstills(watches.clone(), state.explain_terms.clone(), clock.reader()));
+        runtime.spawn(log_standstills(
+            watches.clone(),
+            state.explain_terms.clone(),
+            clock.reader(),
+        ));
         let server = runtime.block_on(Server::bind(config.http.listen, state))?;
         let address = server.address();
         runtime.spawn(server.run(std::future::pending()));

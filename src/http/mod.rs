@@ -23,8 +23,8 @@ use tracing::error;
 pub use server::{BindError, Server};
 
 use crate::clock::ReadNow;
-use crate::insight::{advise::Terms as AdviseTerms, explain::Terms as ExplainTerms};
 use crate::insight::{Overview, Watches};
+use crate::insight::{advise::Terms as AdviseTerms, explain::Terms as ExplainTerms};
 use crate::metrics::{self, Metrics};
 
 /// What the answers are made from.

@@ -229,12 +229,9 @@ const SENTENCE: &str = "Reading back what open windows held (1 partition, 2 of 5
                     07:59:55.0, 5.0 s behind now, held back by orders/3 (2 records not read yet, no record yet, \
                     never idle, since it has no idle timeout)";
 
-#[tokio::test]
-async fn the_status_is_the_snapshot_in_milliseconds() {
-    let bench = bench().await;
+fn a_snapshot() -> Snapshot {
     let id = PartitionId { topic: 0, partition: 3 };
-    bench.pass(10);
-    bench.watches.of(0).publish(Snapshot {
+    Snapshot {
         taken: Some(MonotonicTime(Duration::from_millis(9_800))),
         phase: Phase::Running,
         watermark: Some(EventTime(1_799_999_995_000)),
@@ -267,7 +264,14 @@ async fn the_status_is_the_snapshot_in_milliseconds() {
         }],
         last_commit: Some(MonotonicTime(Duration::from_secs(9))),
         ..Snapshot::default()
-    });
+    }
+}
+
+#[tokio::test]
+async fn the_status_is_the_snapshot_in_milliseconds() {
+    let bench = bench().await;
+    bench.pass(10);
+    bench.watches.of(0).publish(a_snapshot());
     let subtask = serde_json::json!({
         "subtask": 0,
         "phase": "running",

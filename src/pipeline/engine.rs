@@ -146,11 +146,7 @@ impl<K: TransactionalSink> Engine<K> {
                 }
                 Disposition::TimestampOutOfRange => {
                     moved = false;
-                    let detail = format!(
-                        "the window of timestamp {} ms ends beyond 64 bits",
-                        event.timestamp
-                    );
-                    let refusal = Refusal { reason: Reason::TsOutOfRange, detail };
+                    let refusal = out_of_range(event.timestamp);
                     self.histories.refused(id, &refusal, &mut self.tally);
                     Some(Message::dead_letter(record, topic_name, &refusal))
                 }
@@ -437,6 +433,12 @@ fn remember(recent: &mut Vec<FiredWindow>, pane: &Pane<'_>, wall: EventTime) {
         Timing::OnTime => fired.on_time += 1,
         Timing::Late => fired.late += 1,
     }
+}
+
+/// The refusal of a record whose window cannot be told.
+fn out_of_range(timestamp: EventTime) -> Refusal {
+    let detail = format!("the window of timestamp {timestamp} ms ends beyond 64 bits");
+    Refusal { reason: Reason::TsOutOfRange, detail }
 }
 
 /// What a record with a new key is told when a limit is reached.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::codec::Refusal;
 use crate::event_time::{EventTime, MonotonicTime, PartitionId, Subtask};
-use crate::insight::{PartitionHistory, Tally};
+use crate::insight::{PartitionHistory, PartitionTally, Tally};
 
 /// The history of each partition. A record that is accepted costs nothing here: its count is in the tally already.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl Histories {
             }
             let counts = tally.partitions.get(&view.id);
             let records = held.records_before + counts.map_or(0, |counts| counts.records);
-            let accepted = held.accepted_before + counts.map_or(0, |counts| counts.accepted());
+            let accepted = held.accepted_before + counts.map_or(0, PartitionTally::accepted);
             if records > held.told.records {
                 held.told.last_record = Some(now);
             }

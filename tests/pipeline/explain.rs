@@ -93,7 +93,7 @@ fn silence_without_evidence() {
 #[test]
 fn an_open_transaction_of_a_producer() {
     let mut hidden = record(100, T + 1, "a");
-    hidden.stable = Duration::from_secs(60);
+    hidden.stable = Duration::from_mins(1);
     let world = idle_after(World::new([lively(200), vec![record(0, T, "a"), hidden]]), 30);
     let said = ["in/1", "a producer's open transaction hides 1 offset in front of it"];
     let json = check(&world, ms(8_100), Cause::SilentWithoutEvidence, Some(1), &said);
