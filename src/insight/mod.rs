@@ -162,6 +162,8 @@ pub struct PartitionHistory {
     pub refused_in_row: u64,
     /// Why the last of those became a dead letter.
     pub last_refusal: Option<(Reason, String)>,
+    /// Records read in the last two seconds that were looked at; `None` before there were two.
+    pub records_lately: Option<u64>,
     /// When records last came.
     pub last_record: Option<MonotonicTime>,
     /// Records accepted since its own watermark rose last.

@@ -375,13 +375,7 @@ impl Source for KafkaSource {
             .begun
             .borrow()
             .iter()
-            .map(|(id, begun)| {
-                let (end_offset, last_stable_offset) = (None, None);
-                (
-                    *id,
-                    Progress { position: *begun, end_offset, last_stable_offset, caught_up: false },
-                )
-            })
+            .map(|(id, begun)| (*id, Progress { position: *begun, ..Progress::default() }))
             .collect();
         for element in positions.elements() {
             let held = self

@@ -71,7 +71,7 @@ impl<R> Polled<R> {
 }
 
 /// How far the reading of a partition has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The offset of the next record; transaction markers are passed, not waited at.
     pub position: i64,

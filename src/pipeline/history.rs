@@ -1,6 +1,7 @@
 //! What became of the records of each partition since it came here: what an explanation needs, without a cost per record.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::codec::Refusal;
 use crate::event_time::{EventTime, MonotonicTime, PartitionId, Subtask};
@@ -20,6 +21,8 @@ struct Held {
     accepted_at_refusal: u64,
     accepted_at_rise: u64,
     watermark: Option<EventTime>,
+    /// When a while began, and the records read until then.
+    while_began: (MonotonicTime, u64),
 }
 
 impl Histories {
@@ -41,10 +44,10 @@ impl Histories {
     /// Takes over the counts of a tally that is closed.
     pub(super) fn count(&mut self, tally: &Tally) {
         for (id, tally) in &tally.partitions {
-            if let Some(held) = self.0.get_mut(id) {
-                held.records_before += tally.records;
-                held.accepted_before += tally.accepted();
-            }
+            // Also where the partition came after the last look.
+            let held = self.0.entry(*id).or_default();
+            held.records_before += tally.records;
+            held.accepted_before += tally.accepted();
         }
     }
 
@@ -58,10 +61,15 @@ impl Histories {
                 held.told.since = now;
                 held.watermark = view.watermark;
                 held.told.bound_at_rise = view.bound;
+                held.while_began = (now, 0);
             }
             let counts = tally.partitions.get(&view.id);
             let records = held.records_before + counts.map_or(0, |counts| counts.records);
             let accepted = held.accepted_before + counts.map_or(0, PartitionTally::accepted);
+            if now.since(held.while_began.0) >= A_WHILE {
+                held.told.records_lately = Some(records - held.while_began.1);
+                held.while_began = (now, records);
+            }
             if records > held.told.records {
                 held.told.last_record = Some(now);
             }
@@ -86,3 +94,6 @@ impl Histories {
         self.0.get(&id).map_or_else(PartitionHistory::default, |held| held.told.clone())
     }
 }
+
+/// Over which [`PartitionHistory::records_lately`] counts.
+const A_WHILE: Duration = Duration::from_secs(2);

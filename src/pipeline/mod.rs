@@ -294,7 +294,11 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             Ok(Polled::Revoking(partitions)) => self.revoking(&partitions)?,
             Ok(Polled::Lost(partitions)) => self.lost(&partitions)?,
             Ok(Polled::Missing(records)) => self.count_missing(&records),
-            Err(SourceError::Retry(cause)) => self.blocked(&cause, RETRY_AFTER),
+            Err(SourceError::Retry(cause)) => {
+                self.blocked(&cause, RETRY_AFTER);
+                // So that a tick in between does not say otherwise.
+                self.blocked_by = Some(cause);
+            }
             Err(SourceError::Fatal(cause)) => return Err(PipelineError::Source(cause)),
         }
         Ok(false)

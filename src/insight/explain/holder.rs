@@ -45,7 +45,7 @@ impl Holder<'_> {
             return Cause::BackFromIdle;
         }
         let old = partition.max_event_time.is_none_or(|newest| newest.behind(self.now.wall) > OLD);
-        if old && self.unread() > 0 {
+        if old && self.unread() > self.read_lately() {
             return Cause::Behind;
         }
         if self.silent_for() > A_WHILE { self.silence() } else { Cause::EventTimeSlow }
@@ -78,6 +78,12 @@ impl Holder<'_> {
     fn silent_for(&self) -> Duration {
         let history = &self.partition.history;
         self.taken.since(history.last_record.unwrap_or(history.since))
+    }
+
+    /// Where no more than this is unread, it is read in a moment.
+    fn read_lately(&self) -> u64 {
+        let history = &self.partition.history;
+        history.records_lately.unwrap_or(history.records)
     }
 
     /// Its records would have raised the watermark far enough by their times alone.
@@ -287,5 +293,5 @@ const MANY_REFUSED: u64 = 20;
 /// Without a record for longer than this a partition is called silent.
 const A_WHILE: Duration = Duration::from_secs(2);
 
-/// With records to read and its newest event older than this, a partition is called behind.
+/// With more unread than can be read in a moment, and its newest event older than this, a partition is called behind.
 const OLD: Duration = Duration::from_secs(5);
