@@ -92,7 +92,8 @@ impl Tidegate {
         panic!("not in time: {what}\n{}", self.log());
     }
 
-    fn address(&mut self) -> String {
+    /// Where it listens.
+    pub(crate) fn address(&mut self) -> String {
         if let Some(address) = &self.address {
             return address.clone();
         }

@@ -1,0 +1,26 @@
+//! What is in `deploy/` against what the program does: rules, runbook and dashboards name what there is, Prometheus takes
+//! them, and, with `real-kafka`, they work on a service that it scrapes.
+//!
+//! Needs `promtool` and `prometheus` (Debian's package `prometheus`), which `tests/run` installs. A rule has its unit tests
+//! in `deploy/prometheus/tidegate.rules.test.yml`; to add one, write it, its tests, and its entry in the runbook.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![cfg_attr(
+    feature = "real-kafka",
+    expect(clippy::print_stdout, reason = "a log is shown where a test fails")
+)]
+
+#[path = "deploy/dashboards.rs"]
+mod dashboards;
+#[path = "deploy/documents.rs"]
+mod documents;
+#[cfg(feature = "real-kafka")]
+#[path = "deploy/live.rs"]
+mod live;
+#[path = "deploy/rules.rs"]
+mod rules;
+#[path = "deploy/runbook.rs"]
+mod runbook;
+
+#[cfg(feature = "real-kafka")]
+mod support;
