@@ -4,6 +4,7 @@
 //! [`Watch`]; the [`Tally`] is added to the metrics when a transaction has committed.
 
 pub mod advise;
+mod distribution;
 pub mod explain;
 mod health;
 mod overview;
@@ -19,6 +20,7 @@ use crate::event_time::{
     EventTime, LateCause, MonotonicTime, PartitionId, TimeWindow, Timing, WatermarkStatus,
 };
 
+pub use distribution::Distribution;
 pub use overview::Overview;
 pub use sentence::sentence;
 pub use watch::{Watch, Watches};
@@ -204,10 +206,14 @@ pub struct FiredWindow {
 pub struct Tally {
     /// By partition.
     pub partitions: BTreeMap<PartitionId, PartitionTally>,
+    /// By topic number.
+    pub topics: BTreeMap<u16, TopicTally>,
     /// Dead letters by topic number and reason.
     pub dead_letters: BTreeMap<(u16, Reason), u64>,
     /// Panes written, by timing.
     pub panes: BTreeMap<&'static str, u64>,
+    /// Those that were on time, by the end of their window.
+    pub on_time: BTreeMap<EventTime, u64>,
     /// Panes that became dead letters instead, because their topic takes no message of their size.
     pub panes_undeliverable: u64,
     /// Windows that were freed.
@@ -217,6 +223,27 @@ pub struct Tally {
     pub timestamps_replaced: u64,
     /// Times the multiplexer's candidate was below the subtask watermark.
     pub watermark_regressions: u64,
+}
+
+/// What was seen of the accepted records of one topic.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicTally {
+    /// How far they were behind the greatest event time of their partition.
+    pub out_of_orderness: Distribution,
+    /// How far their event time was behind the wall clock when they were read.
+    pub event_time_lag: Distribution,
+    /// How far those for the late topic were behind the clock they were judged by.
+    pub late_by: Distribution,
+}
+
+impl TopicTally {
+    /// Takes in another one.
+    pub fn merge(&mut self, other: &Self) {
+        let Self { out_of_orderness, event_time_lag, late_by } = other;
+        self.out_of_orderness.merge(out_of_orderness);
+        self.event_time_lag.merge(event_time_lag);
+        self.late_by.merge(late_by);
+    }
 }
 
 /// The counts of one partition.
@@ -257,9 +284,12 @@ impl Tally {
         self.partitions.entry(id).or_default()
     }
 
-    /// Counts a pane.
-    pub fn pane(&mut self, timing: Timing) {
+    /// Counts a pane of the window that ends then.
+    pub fn pane(&mut self, timing: Timing, end: EventTime) {
         *self.panes.entry(timing.name()).or_default() += 1;
+        if timing == Timing::OnTime {
+            *self.on_time.entry(end).or_default() += 1;
+        }
     }
 
     /// Counts a dead letter.

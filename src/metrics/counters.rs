@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::family::{Family, count};
 use super::{CommitOutcome, RebalanceEvent, Scrape};
 use crate::codec::Reason;
-use crate::event_time::{LateCause, PartitionId, Timing};
-use crate::insight::{PartitionTally, RestoreCause, Tally};
+use crate::event_time::{EventTime, LateCause, PartitionId, Timing};
+use crate::insight::{Distribution, PartitionTally, RestoreCause, Tally, TopicTally};
 
 /// Everything counted since the start.
 #[derive(Clone, Default)]
 pub(super) struct Totals {
     records: Tally,
+    result_latency: Distribution,
     commits: BTreeMap<CommitOutcome, u64>,
     rebalances: BTreeMap<RebalanceEvent, u64>,
     restores: BTreeMap<(u16, RestoreCause), u64>,
@@ -30,9 +32,12 @@ impl Totals {
         &self.records
     }
 
-    pub(super) fn add(&mut self, tally: &Tally) {
+    /// Adds what a commit that ended at this time has made visible.
+    pub(super) fn add(&mut self, tally: &Tally, now: EventTime) {
         let Tally {
             partitions,
+            topics,
+            on_time,
             dead_letters,
             panes,
             panes_undeliverable,
@@ -42,6 +47,13 @@ impl Totals {
         } = tally;
         for (id, partition) in partitions {
             add_partition(self.records.partition(*id), partition);
+        }
+        for (topic, more) in topics {
+            self.records.topics.entry(*topic).or_default().merge(more);
+        }
+        for (end, panes) in on_time {
+            let latency = if *end < now { end.behind(now) } else { Duration::ZERO };
+            self.result_latency.add(latency, *panes);
         }
         for (key, more) in dead_letters {
             *self.records.dead_letters.entry(*key).or_default() += more;
@@ -109,6 +121,7 @@ fn add_partition(total: &mut PartitionTally, more: &PartitionTally) {
 pub(super) fn families(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
     let mut families = by_topic(scrape, &totals.records);
     families.extend(by_partition(scrape, &totals.records));
+    families.extend(distributions(scrape, totals));
     families.extend(of_windows(&totals.records));
     families.extend(of_client(totals));
     families.extend(of_subtasks(scrape, totals));
@@ -175,6 +188,44 @@ fn by_topic(scrape: &Scrape, records: &Tally) -> Vec<Family> {
         }
     }
     families.push(dead_letters);
+    families
+}
+
+/// How far records were apart from what they are measured against.
+fn distributions(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
+    type Value = fn(&TopicTally) -> &Distribution;
+    let of_topics: [(&str, &'static str, Value); 3] = [
+        (
+            "tidegate_out_of_orderness_seconds",
+            "How far records were behind the greatest event time of their partition.",
+            |topic| &topic.out_of_orderness,
+        ),
+        (
+            "tidegate_event_time_lag_seconds",
+            "How far the event time of records was behind the wall clock when they were read.",
+            |topic| &topic.event_time_lag,
+        ),
+        (
+            "tidegate_late_by_seconds",
+            "How far records in the late topic were behind the clock they were judged by.",
+            |topic| &topic.late_by,
+        ),
+    ];
+    let mut latency = Family::histogram(
+        "tidegate_result_latency_seconds",
+        "Time from the end of a window to the end of the commit with its panes that were on time.",
+    );
+    latency.push_all(&[], &totals.result_latency);
+    let mut families = vec![latency];
+    for (name, help, value) in of_topics {
+        let mut family = Family::histogram(name, help);
+        for (number, topic) in (0..).zip(&scrape.topics) {
+            let none = TopicTally::default();
+            let tally = totals.records.topics.get(&number).unwrap_or(&none);
+            family.push_all(&[("topic", topic)], value(tally));
+        }
+        families.push(family);
+    }
     families
 }
 

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
+};
 
 use crate::event_time::EventTime;
+use crate::insight::Distribution;
 
 /// A metric: its name, what it means, and its series.
 #[derive(Clone)]
@@ -22,6 +25,27 @@ impl Family {
 
     pub(super) fn counter(name: impl Into<String>, help: &'static str) -> Self {
         Self { name: name.into(), help, kind: MetricType::COUNTER, series: Vec::new() }
+    }
+
+    pub(super) fn histogram(name: impl Into<String>, help: &'static str) -> Self {
+        Self { name: name.into(), help, kind: MetricType::HISTOGRAM, series: Vec::new() }
+    }
+
+    /// Adds the series of a histogram.
+    pub(super) fn push_all(&mut self, labels: &[(&str, &str)], distribution: &Distribution) {
+        let bucket = |(bound, count): (Duration, u64)| {
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(seconds(bound));
+            bucket.set_cumulative_count(count);
+            bucket
+        };
+        let mut histogram = Histogram::default();
+        histogram.set_bucket(distribution.cumulative().map(bucket).collect());
+        histogram.set_sample_count(distribution.count());
+        histogram.set_sample_sum(seconds(distribution.sum()));
+        let mut metric = Metric::from_label(labels.iter().map(|label| pair(*label)).collect());
+        metric.set_histogram(histogram);
+        self.series.push(metric);
     }
 
     pub(super) fn name(&self) -> &str {

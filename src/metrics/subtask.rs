@@ -43,7 +43,8 @@ impl SubtaskMetrics {
 
     /// What became of the records of a commit that has ended.
     pub fn add(&self, tally: &Tally) {
-        self.metrics.scrape.state().totals.add(tally);
+        let wall = (self.metrics.scrape.clock)().wall;
+        self.metrics.scrape.state().totals.add(tally, wall);
     }
 
     /// A commit of results and offsets ended: a Kafka transaction, or what stands for it at least once.

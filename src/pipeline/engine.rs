@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use super::edge::{InputRecord, Progress, SinkError, TransactionalSink};
 use super::history::Histories;
+use super::judge::judge;
 use super::message::{Message, OutputTopic};
 use crate::codec::{
     Decoded, Decoder, Encoded, Encoder, RawRecord, Reason, Refusal, partition_name,
 };
 use crate::config::Config;
 use crate::event_time::{
-    Disposition, Event, EventTime, LateCause, LimitExceeded, MonotonicTime, Now, Output, Pane,
+    Disposition, EventTime, LateCause, LimitExceeded, MonotonicTime, Now, Output, Pane,
     PartitionId, ShardId, Sharding, Subtask, SubtaskSettings, Timing, TopicSettings, Watermark,
     WatermarkStatus, WindowSettings,
 };
-use crate::insight::advise::{Observations, Seen};
+use crate::insight::advise::Observations;
 use crate::insight::{FiredWindow, PartitionSnapshot, Phase, Snapshot, Tally};
 
 /// Decodes, judges, aggregates, encodes and sends; counts what became of it.
@@ -103,7 +104,9 @@ impl<K: TransactionalSink> Engine<K> {
         else {
             return;
         };
-        let tally = self.tally.partition(id);
+        let Tally { partitions, topics, .. } = &mut self.tally;
+        let (tally, of_topic) =
+            (partitions.entry(id).or_default(), topics.entry(id.topic).or_default());
         tally.records += 1;
         tally.bytes += record.payload().map_or(0, |payload| payload.len() as u64);
         let raw = RawRecord {
@@ -120,7 +123,7 @@ impl<K: TransactionalSink> Engine<K> {
             }
             Ok(Decoded::Event(event)) => match judge(
                 &mut self.subtask,
-                &mut self.observations,
+                (&mut self.observations, of_topic),
                 (id, record.offset()),
                 (&event, raw.timestamp),
                 now,
@@ -216,7 +219,7 @@ impl<K: TransactionalSink> Engine<K> {
                 }
                 Output::Fired(pane) => {
                     remember(&mut self.recent, &pane, now.wall);
-                    self.tally.pane(pane.timing);
+                    self.tally.pane(pane.timing, pane.window.end);
                     self.fired_on_time |= pane.timing == Timing::OnTime;
                     self.encoder.result(&pane, &mut self.encoded);
                     let message = Message::result(&self.encoded, &pane);
@@ -386,28 +389,6 @@ impl crate::insight::PartitionTally {
             *count += u64::from(counted == cause);
         }
     }
-}
-
-/// What becomes of a record; what is taken in is observed too.
-fn judge(
-    subtask: &mut Subtask,
-    observations: &mut Observations,
-    (id, offset): (PartitionId, i64),
-    (event, kafka_timestamp): (&Event<'_>, Option<i64>),
-    now: Now,
-) -> Disposition {
-    let disposition = subtask.on_event(id, event);
-    let late = match &disposition {
-        Disposition::Windowed | Disposition::Refired => None,
-        Disposition::Late(lateness) => Some(lateness),
-        Disposition::NotAssigned | Disposition::KeyLimit(_) | Disposition::TimestampOutOfRange => {
-            return disposition;
-        }
-    };
-    let arrival = kafka_timestamp.filter(|ms| *ms >= 0).map(EventTime);
-    let seen = Seen { offset, event_time: event.timestamp, arrival, late };
-    observations.on_event(id, seen, now.monotonic);
-    disposition
 }
 
 /// The last window whose end the clock has passed.

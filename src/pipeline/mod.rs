@@ -10,6 +10,7 @@ mod edge;
 mod engine;
 mod heirs;
 mod history;
+mod judge;
 mod membership;
 mod message;
 mod reading;

@@ -45,6 +45,11 @@ impl Subtask {
         })
     }
 
+    /// The greatest event time of a partition so far.
+    pub fn max_event_time(&self, id: PartitionId) -> Option<EventTime> {
+        self.partitions.get(self.place(id)?)?.max_event_time
+    }
+
     /// The windows held by any shard, in order.
     pub fn open_windows(&self) -> BTreeSet<TimeWindow> {
         self.shards

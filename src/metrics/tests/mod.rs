@@ -1,5 +1,6 @@
 #![expect(clippy::float_cmp, reason = "a scrape prints numbers exactly")]
 
+mod distributions;
 #[cfg(target_os = "linux")]
 mod documented;
 mod subtasks;
@@ -257,7 +258,7 @@ fn a_tally_goes_to_its_counters_and_the_late_ones_sum_up() {
     (partition.records, partition.bytes, partition.tombstones) = (20, 1_000, 2);
     (partition.late, partition.refired) = ([1, 2, 3], 4);
     (partition.to_idle, partition.to_active, partition.missing) = (5, 6, 7);
-    tally.pane(Timing::OnTime);
+    tally.pane(Timing::OnTime, START);
     tally.dead_letter(1, Reason::TsFuture);
     bench.metrics.of(0).add(&tally);
     bench.metrics.of(0).add(&tally);
