@@ -54,6 +54,9 @@ pub mod http;
 // All of it in one process.
 pub mod service;
 
+// The end of a process whose loop stands still.
+pub mod watchdog;
+
 // What the service is told.
 pub mod config;
 

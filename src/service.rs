@@ -18,6 +18,7 @@ use crate::metrics::{
     CommitOutcome, Metrics, MetricsError, MetricsInfo, RebalanceEvent, SubtaskMetrics,
 };
 use crate::pipeline::{Observer, Pipeline, PipelineError, RunUntil, Time};
+use crate::watchdog::{Pace, Watchdog};
 
 /// Why the service ended other than as asked.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,7 @@ pub enum ServiceError {
 pub struct Service {
     runtime: tokio::runtime::Runtime,
     watch: Watch,
+    watches: Watches,
     metrics: Metrics,
     address: std::net::SocketAddr,
     stop: Stop,
@@ -121,6 +123,7 @@ impl Service {
         Ok(Self {
             runtime,
             watch: watches.of(0),
+            watches,
             metrics,
             address,
             stop,
@@ -176,6 +179,15 @@ impl Service {
             }
         });
         Ok(())
+    }
+
+    /// From now on a loop that stands still ends the process; see [`Watchdog`].
+    ///
+    /// # Errors
+    /// If there can be no thread for it.
+    pub fn end_when_standing_still(&self) -> Result<(), ServiceError> {
+        let watchdog = Watchdog::new(self.watches.clone(), Pace::default());
+        watchdog.spawn().map_err(ServiceError::Thread)
     }
 
     /// Waits until it has ended: by itself, or within the shutdown timeout after it was asked to stop. When a subtask
@@ -238,6 +250,7 @@ async fn all_ended(ends: &mut Ends, first: &mut Result<(), ServiceError>) {
 pub fn run(config: &Config, until: RunUntil) -> Result<(), ServiceError> {
     let service = Service::start(config, Cluster::Brokers, until)?;
     service.stop_on_signals()?;
+    service.end_when_standing_still()?;
     service.wait()
 }
 

@@ -137,6 +137,7 @@ impl Cli {
             Command::Check(check) => check.execute(&mut out),
             Command::Config(config) => config.execute(&mut out),
         };
+        crate::kafka::wait_for_clients(CLIENTS_END_WITHIN);
         match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => failure.report(&mut Output::stderr()),
@@ -209,6 +210,9 @@ fn property(text: &str) -> Result<(String, String), String> {
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
+
+/// A client takes a tenth of a second to end, if it ends at all.
+const CLIENTS_END_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The exit code for a wrong configuration (`EX_CONFIG` of sysexits.h).
 const CONFIGURATION: u8 = 78;

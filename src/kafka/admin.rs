@@ -42,6 +42,18 @@ pub enum ConnectError {
         /// Why.
         cause: String,
     },
+    /// Topics that are to have more replicas than there are brokers, and not for a moment only.
+    #[error(
+        "topic `{topic}` could not be created: for {waited:?} there have been fewer brokers than replicas ({cause})"
+    )]
+    TooFewBrokers {
+        /// Which one.
+        topic: String,
+        /// What the brokers said.
+        cause: String,
+        /// For how long it was tried.
+        waited: Duration,
+    },
     /// A topic that keeps the state, with settings under which state would be lost.
     #[error(
         "topic `{topic}` keeps the window state and must not have {setting} = {found}: {remedy}"
@@ -107,7 +119,7 @@ pub(super) fn wait_for_topics(
     time: &impl Time,
 ) -> Result<Option<()>, ConnectError> {
     let brokers = &config.kafka.bootstrap_servers;
-    let mut created = false;
+    let (mut created, mut refused) = (false, 0);
     let mut wait = FIRST_WAIT;
     while !time.stopping() {
         // Nothing ends a request that waits for a connection, so these are short: a stop is not to wait long.
@@ -156,7 +168,7 @@ pub(super) fn wait_for_topics(
             return Err(ConnectError::MissingTopics(missing));
         }
         if !created {
-            created = create(config, clients, &missing)?;
+            created = create(config, clients, &missing, &mut refused)?;
         }
         time.wait(FIRST_WAIT);
     }
@@ -164,7 +176,12 @@ pub(super) fn wait_for_topics(
 }
 
 /// Whether the brokers have answered: all topics are there, then, or will be.
-fn create(config: &Config, clients: &Clients, topics: &[String]) -> Result<bool, ConnectError> {
+fn create(
+    config: &Config,
+    clients: &Clients,
+    topics: &[String],
+    refused: &mut u32,
+) -> Result<bool, ConnectError> {
     let new = topics.iter().map(|name| {
         let replication = TopicReplication::Fixed(config.topics.replication_factor.unwrap_or(-1));
         NewTopic::new(name, config.topics.partitions, replication)
@@ -181,25 +198,38 @@ fn create(config: &Config, clients: &Clients, topics: &[String]) -> Result<bool,
             }
             Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
             Err((topic, code)) => {
-                return Err(ConnectError::NotCreated { topic, cause: code.to_string() });
+                not_created(topic, code, refused)?;
+                return Ok(false);
             }
         }
     }
     Ok(true)
 }
 
+/// Whether it is worth asking again for a topic that was refused, as for the last `refused` times: brokers that have just
+/// started or are away for a moment do not count as places for replicas.
+pub(super) fn not_created(
+    topic: String,
+    code: RDKafkaErrorCode,
+    refused: &mut u32,
+) -> Result<(), ConnectError> {
+    let cause = code.to_string();
+    if code != RDKafkaErrorCode::InvalidReplicationFactor {
+        return Err(ConnectError::NotCreated { topic, cause });
+    }
+    if *refused >= REFUSED_AT_MOST {
+        return Err(ConnectError::TooFewBrokers { topic, cause, waited: FIRST_WAIT * *refused });
+    }
+    *refused += 1;
+    tracing::warn!(topic, cause, "fewer brokers than replicas; asking again");
+    Ok(())
+}
+
 /// The answer to a request; `None` if there was none in time, and it has to be made again.
 pub(super) fn answered<T>(answer: Result<T, KafkaError>) -> Result<Option<T>, ConnectError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(
-            error @ KafkaError::AdminOp(
-                RDKafkaErrorCode::OperationTimedOut
-                | RDKafkaErrorCode::RequestTimedOut
-                | RDKafkaErrorCode::BrokerTransportFailure
-                | RDKafkaErrorCode::AllBrokersDown,
-            ),
-        ) => {
+        Err(error) if is_no_answer(&error) => {
             tracing::warn!(%error, "no answer to the creation of topics; asking again");
             Ok(None)
         }
@@ -207,42 +237,54 @@ pub(super) fn answered<T>(answer: Result<T, KafkaError>) -> Result<Option<T>, Co
     }
 }
 
-/// What the output topics take. A broker that does not tell (or a missing right to ask) leaves Kafka's defaults.
+fn is_no_answer(error: &KafkaError) -> bool {
+    matches!(
+        error,
+        KafkaError::AdminOp(
+            RDKafkaErrorCode::OperationTimedOut
+                | RDKafkaErrorCode::RequestTimedOut
+                | RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::AllBrokersDown
+        )
+    )
+}
+
+/// What the output topics take. A missing right to ask leaves Kafka's defaults. `None`: no broker has answered in time.
 pub(super) fn limits(
     clients: &Clients,
     topics: &BTreeMap<OutputTopic, String>,
-) -> Result<BTreeMap<OutputTopic, TopicLimits>, ConnectError> {
+) -> Result<Option<BTreeMap<OutputTopic, TopicLimits>>, ConnectError> {
     let admin = clients.admin()?;
     let asked: Vec<_> = topics.values().map(|name| ResourceSpecifier::Topic(name)).collect();
     let mut limits: BTreeMap<_, _> =
         topics.keys().map(|to| (*to, TopicLimits::default())).collect();
-    match block_on(admin.describe_configs(&asked, &options()))? {
-        Ok(answers) => {
-            for ((answer, limit), topic) in
-                answers.iter().zip(limits.values_mut()).zip(topics.values())
-            {
-                match answer {
-                    // The client does not tell that a topic's settings were refused: there are none.
-                    Ok(resource) if !resource.entries.is_empty() => read_limits(resource, limit),
-                    Ok(_) | Err(_) => tracing::warn!(
-                        topic,
-                        "the settings cannot be read (operation DescribeConfigs on the topic); taking Kafka's defaults"
-                    ),
-                }
-            }
-        }
+    let answers = match block_on(admin.describe_configs(&asked, &options()))? {
+        Ok(answers) => answers,
+        Err(error) if is_no_answer(&error) => return Ok(None),
         Err(error) => {
             tracing::warn!(%error, "the topics' settings cannot be read; taking Kafka's defaults");
+            Vec::new()
+        }
+    };
+    for ((answer, limit), topic) in answers.iter().zip(limits.values_mut()).zip(topics.values()) {
+        match answer {
+            // The client does not tell that a topic's settings were refused: there are none.
+            Ok(resource) if !resource.entries.is_empty() => read_limits(resource, limit),
+            Ok(_) | Err(_) => tracing::warn!(
+                topic,
+                "the settings cannot be read (operation DescribeConfigs on the topic); taking Kafka's defaults"
+            ),
         }
     }
     for (to, limit) in &mut limits {
         let name = topics.get(to).map(String::as_str);
-        if let Ok(metadata) = admin.inner().fetch_metadata(name, REQUEST_TIMEOUT) {
-            let partitions = metadata.topics().first().map_or(1, |topic| topic.partitions().len());
-            limit.partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
-        }
+        let Ok(metadata) = admin.inner().fetch_metadata(name, REQUEST_TIMEOUT) else {
+            return Ok(None);
+        };
+        let partitions = metadata.topics().first().map_or(1, |topic| topic.partitions().len());
+        limit.partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
     }
-    Ok(limits)
+    Ok(Some(limits))
 }
 
 fn read_limits(resource: &ConfigResource, limits: &mut TopicLimits) {
@@ -280,13 +322,31 @@ const NEWS_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long to wait for an answer while no broker is connected.
 const UNCONNECTED_TIMEOUT: Duration = Duration::from_secs(1);
 
-const FIRST_WAIT: Duration = Duration::from_millis(200);
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(200);
+
+/// Half a minute of waits.
+const REFUSED_AT_MOST: u32 = 150;
 
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn too_few_brokers_for_the_replicas_are_waited_for_and_other_refusals_are_not() {
+        let mut refused = 0;
+        let mut ask = |code| not_created("t".to_owned(), code, &mut refused);
+        assert!(matches!(
+            ask(RDKafkaErrorCode::PolicyViolation),
+            Err(ConnectError::NotCreated { .. })
+        ));
+        for _ in 0..REFUSED_AT_MOST {
+            ask(RDKafkaErrorCode::InvalidReplicationFactor).unwrap();
+        }
+        let gave_up = ask(RDKafkaErrorCode::InvalidReplicationFactor).unwrap_err().to_string();
+        assert!(gave_up.contains("`t`") && gave_up.contains("30s"), "{gave_up}");
+    }
 
     #[test]
     fn a_request_that_is_not_answered_in_time_is_made_again() {

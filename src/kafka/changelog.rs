@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -12,6 +11,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::changelog_topic;
 use super::client::{Clients, REQUEST_TIMEOUT};
+use super::ending::EndsAside;
 use super::report::Reported;
 use crate::event_time::PartitionId;
 use crate::pipeline::{Changelog, ChangelogEvent, SourceError};
@@ -26,11 +26,9 @@ pub struct KafkaChangelog {
     /// How often in a row one of them was not there.
     absences: u32,
     /// Sees also what is not committed: how the topics are divided, and where their partitions end.
-    looker: Option<BaseConsumer<Reported>>,
-    reader: Option<BaseConsumer<Reported>>,
+    looker: Option<EndsAside<BaseConsumer<Reported>>>,
+    reader: Option<EndsAside<BaseConsumer<Reported>>>,
     open: BTreeMap<PartitionId, OpenPartition>,
-    /// Threads in which clients end.
-    ending: Vec<JoinHandle<()>>,
 }
 
 /// A partition that is being read.
@@ -63,7 +61,6 @@ impl KafkaChangelog {
             looker: None,
             reader: None,
             open: BTreeMap::new(),
-            ending: Vec::new(),
         }
     }
 
@@ -133,18 +130,8 @@ impl KafkaChangelog {
     }
 
     fn stop_reading(&mut self) {
-        let reader = self.reader.take();
-        self.retire(reader);
+        self.reader = None;
         self.open.clear();
-    }
-
-    /// A client takes a tenth of a second to end, for which nobody waits.
-    fn retire(&mut self, client: Option<BaseConsumer<Reported>>) {
-        self.ending.retain(|thread| !thread.is_finished());
-        let Some(client) = client else { return };
-        let thread = std::thread::Builder::new().name("changelog-end".to_owned());
-        // Where there can be no thread, the client has ended once this returns.
-        self.ending.extend(thread.spawn(move || drop(client)));
     }
 
     /// A topic that a broker does not know may be new to it, or gone.
@@ -171,7 +158,7 @@ impl KafkaChangelog {
 
     /// Transaction markers have no message, but the client's position passes them.
     fn look_at_positions(&mut self) {
-        let Some(Ok(positions)) = self.reader.as_ref().map(Consumer::position) else { return };
+        let Some(Ok(positions)) = self.reader.as_deref().map(Consumer::position) else { return };
         for element in positions.elements() {
             if let (Some(at), Offset::Offset(offset)) =
                 (self.at(element.topic(), element.partition()), element.offset())
@@ -179,16 +166,6 @@ impl KafkaChangelog {
             {
                 partition.position = partition.position.max(offset);
             }
-        }
-    }
-}
-
-impl Drop for KafkaChangelog {
-    /// No client outlives the process's own end.
-    fn drop(&mut self) {
-        self.close();
-        for thread in self.ending.drain(..) {
-            drop(thread.join());
         }
     }
 }
@@ -238,7 +215,7 @@ impl Changelog for KafkaChangelog {
             reader.assign(&list).map_err(|error| fatal(&error))?;
             self.reader = Some(reader);
         } else {
-            self.retire(Some(reader));
+            drop(reader);
         }
         self.open = open;
         Ok(())
@@ -293,8 +270,7 @@ impl Changelog for KafkaChangelog {
 
     fn close(&mut self) {
         self.stop_reading();
-        let looker = self.looker.take();
-        self.retire(looker);
+        self.looker = None;
     }
 }
 

@@ -4,7 +4,9 @@ use rdkafka::admin::{NewPartitions, NewTopic, ResourceSpecifier, TopicReplicatio
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::admin::{ConnectError, answered, block_on, changelog_topics, options};
+use super::admin::{
+    ConnectError, FIRST_WAIT, answered, block_on, changelog_topics, not_created, options,
+};
 use super::client::{Clients, REQUEST_TIMEOUT};
 use super::rebalance::ConsumerEvents;
 use super::report::Reported;
@@ -21,13 +23,14 @@ pub(super) fn prepare(
     for (number, name) in changelog_topics(config) {
         let input =
             config.sources.get(usize::from(number)).map_or("", |source| source.topic.as_str());
+        let mut refused = 0;
         loop {
             if time.stopping() {
                 return Ok(None);
             }
             let metadata = consumer.fetch_metadata(None, REQUEST_TIMEOUT).ok();
             let Some(metadata) = metadata else {
-                time.wait(RETRY_AFTER);
+                time.wait(FIRST_WAIT);
                 continue;
             };
             let find = |name: &str| metadata.topics().iter().find(|topic| topic.name() == name);
@@ -39,8 +42,8 @@ pub(super) fn prepare(
                 if config.key.needs_all_partitions() { 1 } else { input.partitions().len() };
             let replicas =
                 input.partitions().first().map_or(1, |partition| partition.replicas().len());
-            create(clients, &name, input.name(), partitions, replicas)?;
-            time.wait(RETRY_AFTER);
+            create(clients, &name, input.name(), partitions, replicas, &mut refused)?;
+            time.wait(FIRST_WAIT);
         }
         check(clients, &name)?;
     }
@@ -53,6 +56,7 @@ fn create(
     input: &str,
     partitions: usize,
     replicas: usize,
+    refused: &mut u32,
 ) -> Result<(), ConnectError> {
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let in_sync = settings(clients, input)?
@@ -75,9 +79,7 @@ fn create(
         match result {
             Ok(topic) => tracing::info!(topic, partitions, replicas, "changelog topic created"),
             Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((topic, code)) => {
-                return Err(ConnectError::NotCreated { topic, cause: code.to_string() });
-            }
+            Err((topic, code)) => not_created(topic, code, refused)?,
         }
     }
     Ok(())
@@ -177,5 +179,3 @@ const SETTINGS: [(&str, &str); 7] = [
     ("delete.retention.ms", "3600000"),
     ("message.timestamp.type", "CreateTime"),
 ];
-
-const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(200);

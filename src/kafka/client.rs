@@ -14,6 +14,7 @@ use rdkafka::producer::BaseProducer;
 
 use super::OnError;
 use super::admin::ConnectError;
+use super::ending::EndsAside;
 use super::rebalance::ConsumerEvents;
 use super::report::{Reported, Reports};
 use super::sink::Deliveries;
@@ -116,7 +117,7 @@ impl Clients {
     }
 
     /// A client that reads what is committed of the changelog.
-    pub(super) fn reader(&self) -> Result<BaseConsumer<Reported>, KafkaError> {
+    pub(super) fn reader(&self) -> Result<EndsAside<BaseConsumer<Reported>>, KafkaError> {
         let mut config = self.common.clone();
         for (name, value) in READER {
             config.set(name, value);
@@ -124,14 +125,14 @@ impl Clients {
         // A client without one cannot read; it does not join.
         config.set("group.id", &self.group_id);
         config.set("isolation.level", "read_committed");
-        config.create_with_context(Reported(self.reports()))
+        config.create_with_context(Reported(self.reports())).map(EndsAside::new)
     }
 
     /// A client that looks at topics and reads nothing; it sees also what is not committed.
-    pub(super) fn looker(&self) -> Result<BaseConsumer<Reported>, KafkaError> {
+    pub(super) fn looker(&self) -> Result<EndsAside<BaseConsumer<Reported>>, KafkaError> {
         let mut config = self.common.clone();
         config.set("isolation.level", "read_uncommitted");
-        config.create_with_context(Reported(self.reports()))
+        config.create_with_context(Reported(self.reports())).map(EndsAside::new)
     }
 
     /// A client that looks at a group, and commits for it, without being a member.
@@ -164,7 +165,7 @@ impl Clients {
         &self,
         batch_bytes: usize,
         message_bytes: usize,
-    ) -> Result<BaseProducer<Deliveries>, ConnectError> {
+    ) -> Result<EndsAside<BaseProducer<Deliveries>>, ConnectError> {
         let mut config = self.producer.clone();
         // librdkafka's own limits: 1,000 to 1,000,000,000 bytes.
         let message_bytes = message_bytes.clamp(1_000, 1_000_000_000);
@@ -174,6 +175,7 @@ impl Clients {
         config.set("batch.size", batch_bytes.max(1).min(wanted).to_string());
         config
             .create_with_context(Deliveries::new(self.reports()))
+            .map(EndsAside::new)
             .map_err(|error| ConnectError::client(&error))
     }
 
@@ -181,8 +183,10 @@ impl Clients {
         Reports::new(self.clock, Arc::clone(&self.on_error))
     }
 
-    pub(super) fn admin(&self) -> Result<AdminClient<DefaultClientContext>, ConnectError> {
-        self.common.create().map_err(|error| ConnectError::client(&error))
+    pub(super) fn admin(
+        &self,
+    ) -> Result<EndsAside<AdminClient<DefaultClientContext>>, ConnectError> {
+        self.common.create().map(EndsAside::new).map_err(|error| ConnectError::client(&error))
     }
 }
 

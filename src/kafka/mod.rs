@@ -10,6 +10,7 @@ mod changelog;
 mod changelog_topic;
 mod client;
 pub mod embedded;
+mod ending;
 mod group;
 mod headers;
 pub mod load;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 pub use admin::ConnectError;
 pub use changelog::KafkaChangelog;
 use client::{Clients, TopicNumbers};
+pub use ending::wait_for_clients;
 use rdkafka::error::KafkaError;
 pub use record::KafkaRecord;
 pub use sink::KafkaSink;
@@ -106,7 +108,17 @@ pub fn connect(
             let Some(()) = changelog_topic::prepare(config, &clients, &consumer, time)? else {
                 return Ok(None);
             };
-            admin::limits(&clients, &admin::written_topics(config))?
+            let topics = admin::written_topics(config);
+            loop {
+                if let Some(limits) = admin::limits(&clients, &topics)? {
+                    break limits;
+                }
+                if time.stopping() {
+                    return Ok(None);
+                }
+                tracing::warn!("no answer about the topics' limits; asking again");
+                time.wait(admin::FIRST_WAIT);
+            }
         }
         Cluster::Embedded => BTreeMap::new(),
     };

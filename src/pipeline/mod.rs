@@ -315,6 +315,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
                     if self.engine.is_full() || since > FIRING_PER_TRANSACTION {
                         self.commit()?;
                     }
+                    self.publish(self.phase());
                 }
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate::clock::Clock;
 use tidegate::event_time::MonotonicTime;
+use tidegate::watchdog::STANDS_STILL;
 
 use crate::evidence::Evidence;
 use crate::instance::{Instance, State};
@@ -26,6 +27,8 @@ pub(crate) struct Fleet {
     pub(crate) objections: Vec<String>,
     /// Stops that could not commit, because a broker was away.
     pub(crate) unfinished: usize,
+    /// Processes that ended themselves, since their loop stood still in a call of the client library.
+    stood_still: usize,
     /// Where the logs are.
     pub(crate) logs: PathBuf,
 }
@@ -70,6 +73,7 @@ impl Fleet {
             past: Evidence::default(),
             objections: Vec::new(),
             unfinished: 0,
+            stood_still: 0,
             logs,
         }
     }
@@ -114,7 +118,11 @@ impl Fleet {
                 End::AsAsked => {}
                 End::Unfinished => self.unfinished += 1,
                 End::Fenced => seen.fenced += 1,
-                End::Unexpected => self
+                End::StoodStill if self.stood_still == 0 => {
+                    self.stood_still += 1;
+                    println!("chaos: a loop stood still: {}", instance.tail());
+                }
+                End::StoodStill | End::Unexpected => self
                     .objections
                     .push(format!("an instance ended by itself ({status}): {}", instance.tail())),
             }
@@ -304,6 +312,8 @@ enum End {
     Unfinished,
     /// Another one has its name, and it said so.
     Fenced,
+    /// It said so itself. Once in a run is bad luck with the client library.
+    StoodStill,
     Unexpected,
 }
 
@@ -315,6 +325,7 @@ fn how_it_ended(instance: &mut Instance, status: ExitStatus) -> End {
         State::Stopping if status.success() => End::AsAsked,
         _ if failed && instance.may_be_replaced && log.contains("transactional id") => End::Fenced,
         State::Stopping if failed && log.contains("read again") => End::Unfinished,
+        _ if status.code() == Some(STANDS_STILL) => End::StoodStill,
         State::Running | State::Stalled | State::Stopping => End::Unexpected,
     }
 }

@@ -99,11 +99,12 @@ impl Instance {
         let lines: Vec<_> = log.lines().collect();
         let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
         format!(
-            "{} ({:?}), the end of {}:\n{}",
+            "{} ({:?}), the end of {}:\n{}\n{}",
             self.name,
             self.state,
             self.log.display(),
-            tail.join("\n")
+            tail.join("\n"),
+            self.process.threads()
         )
     }
 }

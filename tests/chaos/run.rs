@@ -347,8 +347,10 @@ impl Run {
 
     fn fail(&mut self, why: &str) -> ! {
         let tails = self.fleet.tails();
+        let brokers: String =
+            (0..self.brokers.count()).map(|nth| self.brokers.node(nth).tail()).collect();
         panic!(
-            "{why}; the broker: {:?}, {:?}\n{}\n{tails}\nthe logs will be in {}",
+            "{why}; the broker: {:?}, {:?}\n{}\n{tails}\n{brokers}\nthe logs will be in {}",
             self.broker,
             self.fleet.evidence(),
             self.fleet.objections.join("\n"),

@@ -128,6 +128,11 @@ impl Broker {
         self.run.log.seen.lock().unwrap().started
     }
 
+    /// The last lines of its log.
+    pub(crate) fn tail(&self) -> String {
+        self.run.log.tail()
+    }
+
     /// Halts it until [`Self::resume`] (SIGSTOP): connections stay open and nothing answers, as on
     /// a frozen machine.
     pub(crate) fn pause(&mut self) {

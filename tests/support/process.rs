@@ -179,6 +179,26 @@ impl Tidegate {
         self.child.id()
     }
 
+    /// What its threads are at, for people who look for one that stands still: their names and where in the kernel they
+    /// wait, and their stacks where there is a debugger.
+    pub(crate) fn threads(&self) -> String {
+        let tasks = format!("/proc/{}/task", self.id());
+        let read = |task: &std::path::Path, file| {
+            std::fs::read_to_string(task.join(file)).unwrap_or_default().trim().to_owned()
+        };
+        let tasks = std::fs::read_dir(tasks).into_iter().flatten().flatten();
+        let threads = tasks.map(|task| {
+            format!("{} waits in {}", read(&task.path(), "comm"), read(&task.path(), "wchan"))
+        });
+        let threads: Vec<_> = threads.collect();
+        let id = self.id().to_string();
+        let stacks = Command::new("gdb")
+            .args(["-p", &id, "-batch", "-ex", "thread apply all backtrace 15"])
+            .output()
+            .map(|gdb| String::from_utf8_lossy(&gdb.stdout).into_owned());
+        format!("{}\n{}", threads.join(", "), stacks.unwrap_or_default())
+    }
+
     /// Sends a signal, by the process's own id.
     pub(crate) fn signal(&self, name: &str) {
         // The shell's own `kill`: a bare system has no program of that name.

@@ -1,47 +1,70 @@
 //! Producers that can go on no more, and those that come after them.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{Consumer, ConsumerGroupMetadata};
-use rdkafka::producer::Producer;
+use rdkafka::error::KafkaResult;
+use rdkafka::producer::{BaseProducer, Producer};
 
-use super::{KafkaSink, Life, message_bytes};
+use super::{Deliveries, KafkaSink, Life, message_bytes};
 use crate::config::Guarantee;
 use crate::kafka::client::REQUEST_TIMEOUT;
 use crate::pipeline::SinkError;
 
 impl KafkaSink {
-    /// Adds the offsets to the transaction.
+    /// Makes a call of the producer's transaction, and polls for what it waits to be told meanwhile. The outer error: the
+    /// call has not come back, and `what` it did says the message.
     ///
-    /// librdkafka has no limit for the part of this in which it looks for the group's coordinator: where an answer is lost
-    /// with its broker, the call returns when any other connection comes or goes, if one ever does. So it is made where
-    /// it can be left behind, together with its producer.
+    /// The limits that these calls take do not hold for all that is in them. librdkafka has none for the part in which
+    /// `send_offsets_to_transaction` looks for the group's coordinator (where an answer is lost with its broker, the call
+    /// returns when any other connection comes or goes, if one ever does), nor where an abort waits for each broker's
+    /// thread. So they are made where they can be left behind, together with their producer.
+    pub(super) fn aside(
+        &mut self,
+        what: &'static str,
+        call: impl FnOnce(&BaseProducer<Deliveries>) -> KafkaResult<()> + Send + 'static,
+    ) -> Result<KafkaResult<()>, SinkError> {
+        let producer = Arc::clone(&self.producer);
+        let (answer, answered) = mpsc::sync_channel(1);
+        let body = move || {
+            let outcome = call(&producer);
+            drop(producer);
+            // Nobody listens any more to one that was left behind.
+            drop(answer.send(outcome));
+        };
+        let started = thread::Builder::new().name("transaction".to_owned()).spawn(body);
+        started.map_err(|error| SinkError::Retry(format!("starting a thread: {error}")))?;
+        let began = self.clock.monotonic();
+        loop {
+            match answered.recv_timeout(POLL_EVERY) {
+                Ok(outcome) => return Ok(outcome),
+                Err(RecvTimeoutError::Timeout)
+                    if self.clock.monotonic().since(began) < REQUEST_TIMEOUT + GRACE =>
+                {
+                    self.producer.poll(Duration::ZERO);
+                }
+                Err(_) => {
+                    let cause = format!("the client does not come to an end of {what}");
+                    return Err(self.break_down(cause));
+                }
+            }
+        }
+    }
+
+    /// Adds the offsets to the transaction.
     pub(super) fn send_offsets(
         &mut self,
         offsets: TopicPartitionList,
         group: ConsumerGroupMetadata,
     ) -> Result<(), SinkError> {
-        let producer = Arc::clone(&self.producer);
-        let (answer, answered) = mpsc::sync_channel(1);
-        let call = move || {
-            let sent = producer.send_offsets_to_transaction(&offsets, &group, REQUEST_TIMEOUT);
-            // The last one that holds a producer waits for its end.
-            drop(producer);
-            // Nobody listens any more to one that was left behind.
-            drop(answer.send(sent));
-        };
-        let started = thread::Builder::new().name("tidegate-offsets".to_owned()).spawn(call);
-        started.map_err(|error| SinkError::Retry(format!("starting a thread: {error}")))?;
-        match answered.recv_timeout(REQUEST_TIMEOUT + GRACE) {
-            Ok(sent) => sent.map_err(|error| self.classify(&error)),
-            Err(_) => Err(self.break_down(
-                "the client does not come to an end of adding the offsets to the transaction"
-                    .to_owned(),
-            )),
-        }
+        self.aside("adding the offsets to the transaction", move |producer| {
+            producer.send_offsets_to_transaction(&offsets, &group, REQUEST_TIMEOUT)
+        })?
+        .map_err(|error| self.classify(&error))
     }
 
     /// Whether the broker has ended the open transaction by now.
@@ -61,6 +84,9 @@ impl KafkaSink {
             // It could be made before: a machine that is too busy to start its threads within 5 s.
             .map_err(|error| SinkError::Retry(error.to_string()))?;
         self.producer = Arc::new(producer);
+        if self.life == Life::Broken {
+            self.made_anew += 1;
+        }
         self.life = Life::Created;
         self.begun = None;
         Ok(())
@@ -90,6 +116,9 @@ impl KafkaSink {
         )))
     }
 }
+
+/// How often the delivery reports are taken that a call may wait for.
+const POLL_EVERY: Duration = Duration::from_millis(1);
 
 /// How much later than it was asked to may the client answer.
 const GRACE: Duration = Duration::from_secs(2);

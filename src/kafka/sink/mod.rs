@@ -25,6 +25,7 @@ use crate::config::{Config, Guarantee};
 use crate::event_time::{MonotonicTime, Sharding};
 use crate::kafka::admin::{self, ConnectError};
 use crate::kafka::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
+use crate::kafka::ending::EndsAside;
 use crate::kafka::rebalance::ConsumerEvents;
 use crate::kafka::report::Reports;
 use crate::pipeline::{
@@ -34,7 +35,7 @@ use trim::{Superseding, Trim};
 
 /// The producer of one subtask, transactional if the guarantee asks for it.
 pub struct KafkaSink {
-    producer: Arc<BaseProducer<Deliveries>>,
+    producer: Arc<EndsAside<BaseProducer<Deliveries>>>,
     consumer: Arc<BaseConsumer<ConsumerEvents>>,
     clients: Arc<Clients>,
     inputs: TopicNumbers,
@@ -179,11 +180,15 @@ impl KafkaSink {
         };
         while let Err(error) = sink.init() {
             match error {
-                SinkError::Retry(cause) if !time.stopping() => {
+                SinkError::Retry(_) | SinkError::Abort(_) if time.stopping() => return Ok(None),
+                SinkError::Retry(cause) | SinkError::Abort(cause) => {
                     tracing::warn!(cause, "waiting for the transaction coordinator");
                     time.wait(RETRY_AFTER);
+                    if sink.life == Life::Broken {
+                        let made = sink.make_anew();
+                        made.map_err(|error| ConnectError::Producer(error.to_string()))?;
+                    }
                 }
-                SinkError::Retry(_) => return Ok(None),
                 other => return Err(ConnectError::Producer(other.to_string())),
             }
         }
@@ -196,7 +201,10 @@ impl KafkaSink {
             return Ok(());
         }
         // After a timeout the next call goes on where this one was.
-        self.producer.init_transactions(REQUEST_TIMEOUT).map_err(|error| self.judge(&error))?;
+        self.aside("beginning with the transactional id", |producer| {
+            producer.init_transactions(REQUEST_TIMEOUT)
+        })?
+        .map_err(|error| self.judge(&error))?;
         self.life = Life::Ready;
         Ok(())
     }
@@ -206,7 +214,8 @@ impl KafkaSink {
             return Ok(());
         }
         if self.guarantee == Guarantee::ExactlyOnce {
-            self.producer.begin_transaction().map_err(|error| self.classify(&error))?;
+            self.aside("beginning a transaction", Producer::begin_transaction)?
+                .map_err(|error| self.classify(&error))?;
         }
         self.begun = Some(self.clock.monotonic());
         Ok(())
@@ -264,25 +273,20 @@ impl KafkaSink {
         }
     }
 
-    /// Aborts the open transaction, whatever its messages have come to. The call first waits until those it purges
-    /// are reported, which only a poll sees to: so it is made in slices, each of which goes on where the last one was.
+    /// Aborts the open transaction, whatever its messages have come to. One that was not finished in time goes on with
+    /// the next call.
     fn abort_open(&mut self) -> Result<(), SinkError> {
-        let began = self.clock.monotonic();
-        while let Err(error) = self.producer.abort_transaction(ABORT_SLICE) {
-            let KafkaError::Transaction(cause) = &error else { return Err(self.judge(&error)) };
-            if cause.code() == RDKafkaErrorCode::Conflict {
+        let aborted =
+            self.aside("the abort", |producer| producer.abort_transaction(REQUEST_TIMEOUT))?;
+        aborted.map_err(|error| {
+            if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Conflict) {
                 // Another call timed out and is still under way, and only that very call could end it.
                 self.life = Life::Broken;
                 self.rebuild = true;
-                return Err(SinkError::Retry(cause.string()));
+                return SinkError::Retry(error.to_string());
             }
-            let waits = cause.is_retriable() && !cause.is_fatal();
-            if !waits || self.clock.monotonic().since(began) > REQUEST_TIMEOUT {
-                return Err(self.judge(&error));
-            }
-            self.producer.poll(Duration::from_millis(1));
-        }
-        Ok(())
+            self.judge(&error)
+        })
     }
 }
 
@@ -366,7 +370,8 @@ impl TransactionalSink for KafkaSink {
             self.flush()?;
         }
         self.asked_to_commit = true;
-        self.producer.commit_transaction(REQUEST_TIMEOUT).map_err(|error| self.classify(&error))?;
+        self.aside("the commit", |producer| producer.commit_transaction(REQUEST_TIMEOUT))?
+            .map_err(|error| self.classify(&error))?;
         self.asked_to_commit = false;
         self.begun = None;
         self.made_anew = 0;
@@ -384,9 +389,10 @@ impl TransactionalSink for KafkaSink {
         }
         if self.rebuild {
             if self.life == Life::Broken {
-                self.look_for_a_rival()?;
+                if self.guarantee == Guarantee::ExactlyOnce {
+                    self.look_for_a_rival()?;
+                }
                 self.make_anew()?;
-                self.made_anew += 1;
             }
             self.init()?;
             self.check_topics()?;
@@ -408,7 +414,8 @@ impl TransactionalSink for KafkaSink {
 
     fn refresh_limits(&mut self) -> Result<(), SinkError> {
         let limits = admin::limits(&self.clients, &self.topics)
-            .map_err(|error| SinkError::Retry(error.to_string()))?;
+            .map_err(|error| SinkError::Retry(error.to_string()))?
+            .ok_or_else(|| SinkError::Retry("no answer about the topics' limits".to_owned()))?;
         let changed = message_bytes(&limits) != message_bytes(&self.limits);
         let before = std::mem::replace(&mut self.limits, limits);
         if changed {
@@ -474,8 +481,6 @@ pub(super) fn mark_of(metadata: &str) -> Option<CommitMark> {
 
 /// What the metadata of committed offsets begin with.
 const MARK: &str = "tidegate/1 ";
-
-const ABORT_SLICE: Duration = Duration::from_millis(50);
 
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 

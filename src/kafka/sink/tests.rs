@@ -79,6 +79,43 @@ fn offsets(offset: i64) -> NextOffsets {
     [(PartitionId { topic: 0, partition: 0 }, (offset, mark))].into()
 }
 
+#[test]
+fn a_service_whose_producers_all_break_ends_and_says_how_often_it_tried() {
+    let cluster = MockCluster::new(1).unwrap();
+    let mut sink = sink(&cluster);
+    for time in 0..8 {
+        let broken = sink.break_down("a fault".to_owned());
+        assert!(matches!(broken, SinkError::Abort(_)), "at {time}: {broken}");
+        sink.abort().unwrap();
+    }
+    let broken = sink.break_down("a fault".to_owned());
+    let SinkError::Fatal(cause) = &broken else { panic!("{broken}") };
+    assert!(cause.starts_with("a fault") && cause.contains("8 times"), "{cause}");
+}
+
+#[test]
+fn two_processes_of_one_name_are_told_apart_in_the_group() {
+    let cluster = MockCluster::new(1).unwrap();
+    let (one, other) = (sink(&cluster).clients, sink(&cluster).clients);
+    assert_eq!(one.client_id, other.client_id);
+    assert_ne!(one.member_id, other.member_id);
+    assert!(
+        one.member_id.starts_with(&one.client_id) && other.member_id.starts_with(&other.client_id)
+    );
+}
+
+#[test]
+fn a_commit_ends_the_count_of_broken_producers() {
+    let cluster = MockCluster::new(1).unwrap();
+    let mut sink = sink(&cluster);
+    for time in 0..9 {
+        let broken = sink.break_down("a fault".to_owned());
+        assert!(matches!(broken, SinkError::Abort(_)), "at {time}: {broken}");
+        sink.abort().unwrap();
+        sink.commit(&offsets(time)).unwrap();
+    }
+}
+
 /// The client waits for news of its brokers, and there are none as long as all of them are well.
 #[test]
 fn a_lookup_of_the_coordinator_that_is_lost_ends_the_producer_and_not_the_service() {

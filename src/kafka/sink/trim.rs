@@ -15,6 +15,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::KafkaSink;
 use crate::event_time::MonotonicTime;
 use crate::kafka::client::REQUEST_TIMEOUT;
+use crate::kafka::ending::EndsAside;
 
 /// By topic and partition, the offset before which nothing is needed any more.
 pub(super) type Superseding = BTreeMap<(String, i32), i64>;
@@ -26,7 +27,7 @@ type Answer = Pin<Box<dyn Future<Output = KafkaResult<TopicPartitionList>> + Sen
 pub(super) struct Trim {
     /// The broker deletes records when asked.
     enabled: bool,
-    admin: Option<AdminClient<DefaultClientContext>>,
+    admin: Option<EndsAside<AdminClient<DefaultClientContext>>>,
     answers: Vec<Answer>,
     /// What may go, since the last request.
     due: Superseding,
