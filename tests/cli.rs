@@ -51,6 +51,47 @@ fn the_demo_shows_the_main_job_and_ends_by_itself() {
     }
 }
 
+/// Answers one request like this, and says what was asked.
+fn answering(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let asked = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        let (status, body) = answer.split_once('|').unwrap();
+        let length = body.len();
+        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+        line
+    });
+    (address, asked)
+}
+
+#[test]
+fn the_health_of_a_service_is_its_exit_code() {
+    let check = |address: &str, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("healthcheck").args(arguments).env_clear();
+        command.env("TIDEGATE__HTTP__LISTEN", address).output().unwrap()
+    };
+    let (address, asked) = answering("200 OK|{}");
+    assert!(check(&address, &[]).status.success());
+    assert!(asked.join().unwrap().starts_with("GET /livez "));
+
+    let (address, asked) = answering("503 Service Unavailable|the loop has not turned for 31 s");
+    let sick = check(&address, &["--ready"]);
+    assert!(asked.join().unwrap().starts_with("GET /readyz "));
+    let said = text(&sick.stderr);
+    assert_eq!(sick.status.code(), Some(1), "{said}");
+    assert!(said.contains("503") && said.contains("has not turned for 31 s"), "{said}");
+
+    // Nobody is there any more.
+    let gone = check(&address, &[]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(text(&gone.stderr).contains("no service answers"), "{}", text(&gone.stderr));
+}
+
 #[test]
 fn several_subtasks_cannot_run_to_the_end() {
     let settings = SETTINGS.iter().chain(&["service.subtasks=2"]);

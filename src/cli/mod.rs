@@ -6,6 +6,7 @@ mod config;
 mod demo;
 mod explain;
 mod generate;
+mod healthcheck;
 pub mod live;
 mod output;
 mod reset;
@@ -38,6 +39,8 @@ enum Command {
     Run(run::Run),
     /// Ask a running service why a window has or has not fired.
     Explain(explain::Explain),
+    /// Ask the service on this machine whether it lives: exit code 0 if it does.
+    Healthcheck(healthcheck::Healthcheck),
     /// Begin anew: move the group's offsets and empty the changelog, after showing what that means.
     Reset(reset::Reset),
     /// Read a sample of a topic and say which bound, idle timeout and allowed lateness fit it, and what they cost.
@@ -132,6 +135,7 @@ impl Cli {
             Command::Run(run) => run.execute(),
             Command::Generate(generate) => generate.execute(&mut out),
             Command::Explain(explain) => explain.execute(&mut out),
+            Command::Healthcheck(healthcheck) => healthcheck.execute(&mut out),
             Command::Reset(reset) => reset.execute(&mut out),
             Command::Advise(advise) => advise.execute(&mut out),
             Command::Check(check) => check.execute(&mut out),
