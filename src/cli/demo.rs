@@ -32,7 +32,7 @@ pub(super) struct Demo {
     /// Orders per second.
     #[arg(long, default_value_t = 200)]
     rate: u32,
-    /// Where metrics and probes listen; port 0 takes a free one.
+    /// Where the page, metrics and probes are; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: String,
 }
@@ -71,7 +71,7 @@ impl Demo {
         let view = LiveView {
             title: "tidegate demo: orders and revenue per shop, every 10 s of event time".to_owned(),
             topics: vec!["orders".to_owned()],
-            link: Some(format!("http://{}/metrics", service.address())),
+            link: Some(format!("http://{}/", service.address())),
             notes: vec![
                 "The broker is a mock inside this process: it does not isolate transactions and keeps nothing.".to_owned(),
             ],

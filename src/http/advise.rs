@@ -67,7 +67,7 @@ fn fault(code: StatusCode, error: String) -> Response {
 }
 
 /// What all loops have observed, as soon as they have said so.
-async fn observations(state: &HttpState) -> Option<Vec<Arc<Observations>>> {
+pub(super) async fn observations(state: &HttpState) -> Option<Vec<Arc<Observations>>> {
     let tickets: Vec<_> = state.watches.each().map(|watch| (watch, watch.desk().ask())).collect();
     let mut turns = tokio::time::interval(TURN);
     for _ in 0..PATIENCE.as_millis() / TURN.as_millis() {

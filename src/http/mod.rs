@@ -1,4 +1,4 @@
-//! What the service answers over HTTP: metrics, probes and its state.
+//! What the service answers over HTTP: metrics, probes, its state, and a page that shows it.
 //!
 //! Nothing here reaches into the loop. All answers are made from the newest snapshot and the counters, so a slow
 //! client costs the loop nothing.
@@ -6,6 +6,8 @@
 mod advise;
 pub mod client;
 mod explain;
+mod live;
+mod page;
 mod server;
 mod status;
 
@@ -50,9 +52,8 @@ impl fmt::Debug for HttpState {
     }
 }
 
-fn router(state: HttpState) -> Router {
+fn router(state: HttpState, feed: live::Feed) -> Router {
     Router::new()
-        .route("/", get(index))
         .route("/metrics", get(render))
         .route("/livez", get(livez))
         .route("/healthz", get(livez))
@@ -61,14 +62,9 @@ fn router(state: HttpState) -> Router {
         .route("/api/v1/explain", get(explain::explain))
         .route("/api/v1/advise", get(advise::advise))
         .with_state(state)
-}
-
-async fn index() -> &'static str {
-    concat!(
-        "tidegate ",
-        env!("CARGO_PKG_VERSION"),
-        "\n/metrics /livez /readyz /api/v1/status /api/v1/explain /api/v1/advise\n"
-    )
+        .merge(Router::new().route("/api/v1/live", get(live::live)).with_state(feed))
+        .merge(page::router())
+        .layer(axum::middleware::map_response(page::secure))
 }
 
 async fn render(State(state): State<HttpState>) -> Response {

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use super::live::{self, ViewLimits};
 use super::{HttpState, router};
 
 /// The listener could not be opened.
@@ -35,7 +36,7 @@ pub struct BindError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    router: Router,
+    state: HttpState,
     limits: Limits,
 }
 
@@ -50,14 +51,17 @@ pub(super) struct Limits {
     pub(super) lifetime: Duration,
     /// From asking for a connection's end to ending it.
     pub(super) grace: Duration,
+    /// Of those who watch the page.
+    pub(super) views: ViewLimits,
 }
 
 impl Limits {
-    const DEFAULT: Self = Self {
+    pub(super) const DEFAULT: Self = Self {
         connections: 64,
         header: Duration::from_secs(20),
         lifetime: Duration::from_mins(5),
         grace: Duration::from_secs(5),
+        views: ViewLimits::DEFAULT,
     };
     /// The largest request header; also what is buffered of an answer that its client does not take.
     pub(super) const BUFFER: usize = 16 * 1024;
@@ -71,7 +75,7 @@ impl Server {
         let fault = |cause| BindError { address, cause };
         let listener = TcpListener::bind(address).await.map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
-        Ok(Self { listener, address, router: router(state), limits: Limits::DEFAULT })
+        Ok(Self { listener, address, state, limits: Limits::DEFAULT })
     }
 
     /// Where it listens.
@@ -86,11 +90,15 @@ impl Server {
 
     /// Answers until `shutdown` ends, then lets the requests under way end too, for a short while.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { listener, router, limits, .. } = self;
+        let Self { listener, state, limits, .. } = self;
+        let (feed, maker) = live::feed(state.clone(), limits.views);
+        let router = router(state, feed);
         let slots = Arc::new(Semaphore::new(limits.connections));
         let (stop, stopped) = watch::channel(());
         let mut connections = JoinSet::new();
         let mut shutdown = pin!(shutdown);
+        let mut background = JoinSet::new();
+        background.spawn(maker.run());
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
@@ -102,6 +110,8 @@ impl Server {
             }
         }
         drop((listener, stop));
+        // The views end with what they show.
+        background.shutdown().await;
         let ended = async { while connections.join_next().await.is_some() {} };
         if timeout(limits.grace, ended).await.is_err() {
             debug!(connections = connections.len(), "connections cut off");

@@ -7,6 +7,7 @@ pub mod advise;
 mod distribution;
 pub mod explain;
 mod health;
+pub mod live;
 mod overview;
 mod sentence;
 mod watch;

@@ -8,6 +8,7 @@ use super::family::{Family, count};
 use super::{CommitOutcome, RebalanceEvent, Scrape};
 use crate::codec::Reason;
 use crate::event_time::{EventTime, LateCause, PartitionId, Timing};
+use crate::insight::live::Outcomes;
 use crate::insight::{Distribution, PartitionTally, RestoreCause, Tally, TopicTally};
 
 /// Everything counted since the start.
@@ -30,6 +31,11 @@ impl Totals {
 
     pub(super) fn records(&self) -> &Tally {
         &self.records
+    }
+
+    pub(super) fn outcomes(&self) -> Outcomes {
+        let aborts = self.commits.get(&CommitOutcome::Aborted).copied().unwrap_or_default();
+        Outcomes::new(&self.records, aborts)
     }
 
     /// Adds what a commit that ended at this time has made visible.

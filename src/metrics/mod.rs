@@ -27,6 +27,7 @@ pub use subtask::SubtaskMetrics;
 
 use crate::clock::ReadNow;
 use crate::event_time::{EventTime, PartitionId};
+use crate::insight::live::Outcomes;
 use crate::insight::{Tally, Watches};
 use counters::Totals;
 use family::Family;
@@ -141,6 +142,11 @@ impl Metrics {
     /// What became of all records whose commits have ended.
     pub fn totals(&self) -> Tally {
         self.scrape.state().totals.records().clone()
+    }
+
+    /// The same summed up, and the commits that were aborted.
+    pub fn outcomes(&self) -> Outcomes {
+        self.scrape.state().totals.outcomes()
     }
 
     /// All series as text; reading them changes none.

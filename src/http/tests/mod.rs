@@ -1,3 +1,5 @@
+mod page;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
@@ -376,6 +378,7 @@ async fn silent_clients_lose_their_connections_to_others() {
         header: Duration::from_millis(50),
         lifetime: Duration::from_mins(1),
         grace: Duration::from_secs(1),
+        ..Limits::DEFAULT
     };
     let bench = bench_with(1, |server| server.limited(limits)).await;
     let mut silent = open(bench.address); // takes the only slot
@@ -397,6 +400,7 @@ async fn a_connection_is_ended_after_its_lifetime() {
         header: Duration::from_mins(1),
         lifetime: Duration::from_millis(50),
         grace: Duration::from_millis(50),
+        ..Limits::DEFAULT
     };
     let bench = bench_with(1, |server| server.limited(limits)).await;
     let idle = open(bench.address);
