@@ -118,7 +118,8 @@ export function showLanes(state) {
     body[y].dataset.name = lane.name;
     say(name, `${lane.holds ? "◆ " : ""}${lane.name}${several ? ` (subtask ${lane.subtask})` : ""}`);
     const more = said(lane);
-    say(status, `${STATES[lane.state]}${lane.holds ? ", holds the watermark" : ""}${more ? ` · ${more}` : ""}`);
+    const holds = lane.state === "active" ? "● holds the watermark" : `${STATES[lane.state]}, holds the watermark`;
+    say(status, `${lane.holds ? holds : STATES[lane.state]}${more ? ` · ${more}` : ""}`);
     draw(track, scale, lane.watermark, lane.max_event_time, lane.state, watermark, now);
     say(behind, lane.watermark === null ? "–" : lane.watermark > now ? `${span(lane.watermark - now)} ahead` : span(now - lane.watermark));
     say(unread, lane.lag === null ? "–" : count(lane.lag));

@@ -49,7 +49,7 @@ function showWhy({ explanation, watermark, watermark_lag_ms, now }) {
   say(id("sentence"), why.sentence || "Nothing can be said yet.");
   const holder = why.holder ? `${why.holder.topic}/${why.holder.partition}` : "nobody";
   const more = why.holders > 1 ? ` and ${why.holders - 1} more` : "";
-  const ahead = watermark_lag_ms < 0 ? " ahead of now" : " behind now";
+  const ahead = watermark_lag_ms < 0 ? " ahead" : " behind";
   showFacts([
     ["Held by", holder + more],
     ["Cause", why.cause ? why.cause.replaceAll("_", " ") : "none"],

@@ -34,8 +34,8 @@ const id = (name) => document.getElementById(name);
 
 export function showWindows({ windows, watermark, now }) {
   const { open, fired, kept, held, panes, size_ms, allowed_lateness_ms } = windows;
-  const late = allowed_lateness_ms > 0 ? `, late records for ${setting(allowed_lateness_ms)}` : "";
-  say(id("windows-summary"), `of ${setting(size_ms)}${late}; ${count(held)} held, with ${many(panes, "result")} in the making`);
+  const late = allowed_lateness_ms > 0 ? `, kept ${setting(allowed_lateness_ms)} for late records` : "";
+  say(id("windows-summary"), `of ${setting(size_ms)}${late}; ${many(panes, "result")} held`);
   const rows = open.map((window) => {
     const short = window.short_of_ms;
     const when = watermark === null ? "no watermark yet" : short === 0 ? "at the next emission" : `by ${span(short)}`;

@@ -152,6 +152,7 @@ impl Maker {
     }
 
     fn make(&mut self) {
+        self.look();
         self.made = true;
         let HttpState { watches, metrics, explain_terms, clock, .. } = &self.state;
         let overview = watches.overview();

@@ -75,7 +75,8 @@ impl Browser {
             "--no-first-run",
             // Whatever it may want to look up by itself is nowhere.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-            "--window-size=1280,1000",
+            "--hide-scrollbars",
+            "--window-size=1160,800",
             &profile,
         ] {
             capabilities.add_arg(argument).unwrap();

@@ -73,7 +73,7 @@ fn state(watches: Watches, clock: Clock) -> HttpState {
     }
 }
 
-/// All partitions but the holder are some seconds behind, and some are idle.
+/// The holder has records to read; the others are some seconds behind, and some are idle.
 fn snapshot(holder: PartitionId, clock: Clock) -> Snapshot {
     let (wall, now) = (Clock::wall(), clock.monotonic());
     let held_at = wall - Duration::from_secs(72);
@@ -81,7 +81,7 @@ fn snapshot(holder: PartitionId, clock: Clock) -> Snapshot {
     let others = (0..2).map(|partition| PartitionId { topic: 1, partition });
     let partition = |id: PartitionId| {
         let spread =
-            Duration::from_millis(5_000 + u64::from(id.partition.unsigned_abs()) * 7 % 4_000);
+            Duration::from_millis(5_300 + u64::from(id.partition.unsigned_abs()) * 7 % 1_300);
         let watermark = if id == holder { held_at } else { wall - spread };
         let idle = id.partition % 40 == 17 && id != holder;
         PartitionSnapshot {
@@ -92,14 +92,15 @@ fn snapshot(holder: PartitionId, clock: Clock) -> Snapshot {
             bound: Some(Duration::from_secs(5)),
             gauges: Vec::new(),
             idle_in: (!idle).then_some(Duration::from_secs(11)),
-            caught_up: true,
+            caught_up: id != holder,
             position: Some(100),
-            end_offset: Some(100),
+            end_offset: Some(if id == holder { 48_100 } else { 100 }),
             last_stable_offset: Some(100),
             history: PartitionHistory {
                 records: 100,
                 accepted: 100,
-                last_record: Some(MonotonicTime::default()),
+                records_lately: Some(10),
+                last_record: Some(now),
                 ..PartitionHistory::default()
             },
         }
@@ -196,13 +197,13 @@ async fn of_a_thousand_partitions_it_shows_those_that_matter_and_no_name_is_mark
     assert_eq!(rows, 1 + 20 + 1);
     let windows: u32 = browser.eval("document.getElementById('open').rows.length").await;
     assert_eq!(windows, 9);
-    for (width, height) in [(1280, 1000), (360, 740)] {
+    for (width, height) in [(1160, 800), (360, 740)] {
         browser.width(width, height).await;
         browser.wait_until("the width is right", &format!("innerWidth === {width}")).await;
         let fits = "document.documentElement.scrollWidth <= innerWidth";
         browser.wait_until("nothing is wider than the screen", fits).await;
     }
-    browser.width(1280, 1000).await;
+    browser.width(1160, 800).await;
     browser.picture("page-1000-partitions.png").await;
 
     // Whatever it is called, it is a text.
