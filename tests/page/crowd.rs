@@ -220,6 +220,13 @@ async fn of_a_thousand_partitions_it_shows_those_that_matter_and_no_name_is_mark
     assert!(browser.eval::<bool>("window.hacked === undefined").await);
     assert_eq!(browser.faults().await, [] as [String; 0]);
 
+    // What must not happen would have been seen: here it does.
+    let inline = "void document.head.append(\
+                  Object.assign(document.createElement('style'), { textContent: 'p {}' }))";
+    let _: Option<()> = browser.eval(inline).await;
+    let seen = "window.faults.some((fault) => fault.startsWith('style-src'))";
+    browser.wait_until("an inline style is refused", seen).await;
+
     // As many as may watch are there: the page says so, and comes in when one of them leaves.
     browser.open("about:blank").await;
     let views: Vec<_> = (0..16).map(|_| watch(address)).collect();

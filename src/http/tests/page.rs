@@ -116,7 +116,7 @@ impl View {
     }
 
     /// Everything up to the chunk that ends the stream; a browser takes it for a failure if that is missing.
-    async fn to_its_end(mut self) -> Vec<String> {
+    async fn until_its_end(mut self) -> Vec<String> {
         let lines = move || {
             let mut lines = Vec::new();
             while lines.last().is_none_or(|last| last != "0") {
@@ -229,12 +229,12 @@ async fn a_view_ends_by_itself_and_with_the_server() {
     let views = ViewLimits { view: Duration::from_millis(50), ..ViewLimits::DEFAULT };
     let bench = bench_with(1, limited(views)).await;
     let (_, view) = View::open(bench.address).await;
-    let lines = view.to_its_end().await;
+    let lines = view.until_its_end().await;
     assert!(lines.iter().any(|line| line == "retry: 1000"), "{lines:?}");
 
     let bench = super::bench().await;
     let (_, view) = View::open(bench.address).await;
     bench.stop.send(()).unwrap();
     bench.running.await.unwrap();
-    view.to_its_end().await;
+    view.until_its_end().await;
 }
