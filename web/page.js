@@ -55,7 +55,7 @@ function showWhy({ explanation, watermark, watermark_lag_ms, now }) {
     ["Cause", why.cause ? why.cause.replaceAll("_", " ") : "none"],
     ["Watermark", watermark === null ? "none yet" : `${time(watermark, now, true)}, ${span(Math.abs(watermark_lag_ms))}${ahead}`],
     ["Next window", why.window ? bounds(why.window.start, why.window.end, now) : "none"],
-    ["Fires at the earliest", why.earliest === null || why.earliest === undefined ? "cannot be said" : why.earliest > now ? `in ${span(why.earliest - now)}` : "now"],
+    ["Fires at the earliest", why.earliest === null || why.earliest === undefined ? "cannot be said" : why.earliest > now ? `in ${span(why.earliest - now)}` : "any moment"],
   ]);
   speak(`Held by ${holder}${more}, cause: ${why.cause ? why.cause.replaceAll("_", " ") : "none"}`);
 }

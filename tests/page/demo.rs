@@ -221,6 +221,7 @@ async fn take_pictures(browser: &Browser) {
     for records in [15_000, 30_000] {
         browser.wait_until("there is something to see", &format!("{RECORDS} > {records}")).await;
     }
+    browser.wait_until("orders/5 is idle", &lane("textContent.includes('◌ idle · silent')")).await;
     for (name, scheme, width, height) in [
         ("page.png", "light", 1160, 1380),
         ("page-dark.png", "dark", 1160, 1380),
