@@ -57,6 +57,9 @@ pub mod service;
 // The end of a process whose loop stands still.
 pub mod watchdog;
 
+// The results as a table of a database.
+pub mod export;
+
 // What the service is told.
 pub mod config;
 

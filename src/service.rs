@@ -157,28 +157,7 @@ impl Service {
     /// # Errors
     /// If the handlers cannot be installed.
     pub fn stop_on_signals(&self) -> Result<(), ServiceError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let _context = self.runtime.enter();
-        let mut terminate = signal(SignalKind::terminate()).map_err(ServiceError::Thread)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceError::Thread)?;
-        let stop = self.stop.clone();
-        self.runtime.spawn(async move {
-            let mut asked = false;
-            loop {
-                let name = tokio::select! {
-                    _ = terminate.recv() => "SIGTERM",
-                    _ = interrupt.recv() => "SIGINT",
-                };
-                if asked {
-                    tracing::warn!(signal = name, "second signal: ending at once");
-                    std::process::exit(AT_ONCE);
-                }
-                asked = true;
-                tracing::info!(signal = name, "stopping: committing what is open");
-                stop.request();
-            }
-        });
-        Ok(())
+        stop_on_signals(&self.runtime, &self.stop)
     }
 
     /// From now on a loop that stands still ends the process; see [`Watchdog`].
@@ -201,6 +180,35 @@ impl Service {
         runtime.shutdown_background();
         outcome
     }
+}
+
+/// From now on SIGTERM and SIGINT ask for the stop; the second of them ends the process at once.
+pub(crate) fn stop_on_signals(
+    runtime: &tokio::runtime::Runtime,
+    stop: &Stop,
+) -> Result<(), ServiceError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let _context = runtime.enter();
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServiceError::Thread)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceError::Thread)?;
+    let stop = stop.clone();
+    runtime.spawn(async move {
+        let mut asked = false;
+        loop {
+            let name = tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            };
+            if asked {
+                tracing::warn!(signal = name, "second signal: ending at once");
+                std::process::exit(AT_ONCE);
+            }
+            asked = true;
+            tracing::info!(signal = name, "stopping: committing what is open");
+            stop.request();
+        }
+    });
+    Ok(())
 }
 
 /// Says in the log why the watermark stands still, as long as the service runs.

@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod demo;
 mod explain;
+mod export;
 mod generate;
 mod healthcheck;
 pub mod live;
@@ -45,6 +46,8 @@ enum Command {
     Reset(reset::Reset),
     /// Read a sample of a topic and say which bound, idle timeout and allowed lateness fit it, and what they cost.
     Advise(Box<advise::Advise>),
+    /// Keep the results in a database table too, for dashboards.
+    Export(export::Export),
     /// Read the configuration and say everything that is wrong with it, without connecting to anything.
     Check(check::Check),
     /// Print the configuration in effect, secrets hidden, or the reference of all keys.
@@ -138,6 +141,7 @@ impl Cli {
             Command::Healthcheck(healthcheck) => healthcheck.execute(&mut out),
             Command::Reset(reset) => reset.execute(&mut out),
             Command::Advise(advise) => advise.execute(&mut out),
+            Command::Export(export) => export.execute(&mut out),
             Command::Check(check) => check.execute(&mut out),
             Command::Config(config) => config.execute(&mut out),
         };

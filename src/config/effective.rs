@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ::config::{Value, ValueKind};
 
 use super::key_path::{KeyPath, quoted, quoted_key};
-use super::layers::{DEFAULTS, PROPERTY_TABLES};
+use super::layers::{DEFAULTS, SECRET_TABLES};
 use super::load::{Loaded, default_toml};
 use super::properties::{HIDDEN, is_secret};
 use super::tree::{self, Table};
@@ -16,7 +16,7 @@ pub struct Effective(Value);
 
 impl Effective {
     pub(super) fn new(mut merged: Value) -> Self {
-        for path in PROPERTY_TABLES.map(KeyPath::of) {
+        for path in SECRET_TABLES.map(KeyPath::of) {
             let properties = path.find_mut(&mut merged).and_then(tree::table_mut);
             for (name, value) in properties.into_iter().flatten() {
                 if is_secret(name) {

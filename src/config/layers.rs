@@ -238,7 +238,7 @@ fn override_layers(overrides: &[String], faults: &mut Vec<ConfigFault>) -> [Laye
 
 /// A secret in a file replaces one written out in an earlier layer, and the other way round.
 fn forget_twins(root: &mut Value, layer: &Value) {
-    for path in PROPERTY_TABLES.map(KeyPath::of) {
+    for path in SECRET_TABLES.map(KeyPath::of) {
         let names = path.find(layer).and_then(tree::table).map(Table::keys);
         for name in names.into_iter().flatten() {
             let twin = name
@@ -249,9 +249,13 @@ fn forget_twins(root: &mut Value, layer: &Value) {
     }
 }
 
-/// The tables of librdkafka properties.
-pub(super) const PROPERTY_TABLES: [&str; 3] =
-    ["kafka.properties", "kafka.consumer.properties", "kafka.producer.properties"];
+/// The tables that may hold secrets: those of librdkafka properties, and the database.
+pub(super) const SECRET_TABLES: [&str; 4] = [
+    "kafka.properties",
+    "kafka.consumer.properties",
+    "kafka.producer.properties",
+    "export.postgres",
+];
 
 /// Writes the defaults of list entries, which no layer below could hold.
 fn fill_lists(root: &mut Value) {

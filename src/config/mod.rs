@@ -4,6 +4,7 @@
 //! come back at once, each with where it was written, its key and what would be right.
 
 mod effective;
+mod export;
 mod fault;
 mod key_path;
 mod layers;
@@ -26,6 +27,7 @@ use crate::event_time::{
 };
 
 pub use effective::{Effective, render_effective};
+pub use export::{DatabaseTls, PostgresExport, RESERVED_COLUMNS, Secret};
 pub use fault::ConfigFault;
 pub use layers::Sources;
 pub use load::{Loaded, default_toml, host_name, load};
@@ -67,6 +69,8 @@ pub struct Config {
     pub topics: Topics,
     /// Commits.
     pub delivery: Delivery,
+    /// The export of the results to PostgreSQL; `None` where no table is named.
+    pub postgres_export: Option<PostgresExport>,
     /// Metrics and probes.
     pub http: Http,
     /// The log.

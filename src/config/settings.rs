@@ -29,6 +29,7 @@ pub(super) struct Settings {
     pub(super) dead_letter: TopicSettings,
     pub(super) topics: TopicsSettings,
     pub(super) delivery: DeliverySettings,
+    pub(super) export: ExportSettings,
     pub(super) http: HttpSettings,
     pub(super) log: LogSettings,
     pub(super) service: ServiceSettings,
@@ -183,6 +184,40 @@ pub(super) struct DeliverySettings {
     pub(super) guarantee: Option<String>,
     pub(super) commit_interval: Option<String>,
     pub(super) transaction_timeout: Option<String>,
+}
+
+/// `[export]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(super) struct ExportSettings {
+    pub(super) postgres: PostgresSettings,
+}
+
+/// `[export.postgres]`
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(super) struct PostgresSettings {
+    pub(super) table: Option<String>,
+    pub(super) schema: Option<String>,
+    pub(super) host: Option<String>,
+    pub(super) port: Option<String>,
+    pub(super) database: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) password_file: Option<String>,
+    pub(super) tls: Option<String>,
+    pub(super) tls_ca_file: Option<String>,
+    pub(super) group_id: Option<String>,
+    pub(super) create_tables: Option<String>,
+    pub(super) batch_rows: Option<String>,
+    pub(super) batch_interval: Option<String>,
+}
+
+impl fmt::Debug for PostgresSettings {
+    /// The password is not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresSettings").field("table", &self.table).finish_non_exhaustive()
+    }
 }
 
 /// `[http]`

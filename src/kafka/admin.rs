@@ -34,6 +34,9 @@ pub enum ConnectError {
         "missing topics: `{}`; create them, or set `topics.create = true` to have them created", .0.join("`, `")
     )]
     MissingTopics(Vec<String>),
+    /// A topic that is to be read, and that only a running service makes.
+    #[error("topic `{0}`, which has the results, does not exist; the service writes it")]
+    NoResults(String),
     /// A topic could not be created.
     #[error("topic `{topic}` could not be created: {cause}")]
     NotCreated {
@@ -118,46 +121,8 @@ pub(super) fn wait_for_topics(
     consumer: &BaseConsumer<ConsumerEvents>,
     time: &impl Time,
 ) -> Result<Option<()>, ConnectError> {
-    let brokers = &config.kafka.bootstrap_servers;
     let (mut created, mut refused) = (false, 0);
-    let mut wait = FIRST_WAIT;
-    while !time.stopping() {
-        // Nothing ends a request that waits for a connection, so these are short: a stop is not to wait long.
-        let patience =
-            if consumer.context().connected() { REQUEST_TIMEOUT } else { UNCONNECTED_TIMEOUT };
-        let known = match consumer.fetch_metadata(None, patience) {
-            Ok(metadata) => {
-                metadata.topics().iter().map(|topic| topic.name().to_owned()).collect::<Vec<_>>()
-            }
-            Err(error) => {
-                // Errors of the connection are reported by polls, among other news; there is no record to lose before
-                // the subscription.
-                while consumer.poll(NEWS_TIMEOUT).is_some() {}
-                let (code, reason) = consumer.context().take_error().unzip();
-                let reason = reason.unwrap_or_else(|| error.to_string());
-                if matches!(
-                    code,
-                    Some(
-                        RDKafkaErrorCode::Authentication
-                            | RDKafkaErrorCode::SaslAuthenticationFailed
-                    )
-                ) {
-                    return Err(ConnectError::Credentials {
-                        brokers: brokers.clone(),
-                        cause: reason,
-                    });
-                }
-                tracing::warn!(
-                    brokers,
-                    reason,
-                    retry_in_ms = wait.as_millis(),
-                    "no broker answers"
-                );
-                time.wait(wait);
-                wait = (wait * 2).min(LONGEST_WAIT);
-                continue;
-            }
-        };
+    while let Some(known) = wait_for_brokers(&config.kafka.bootstrap_servers, consumer, time)? {
         let inputs = config.sources.iter().map(|source| source.topic.clone());
         let wanted = inputs.chain(output_topics(config).into_values());
         let missing: Vec<_> = wanted.filter(|topic| !known.contains(topic)).collect();
@@ -171,6 +136,42 @@ pub(super) fn wait_for_topics(
             created = create(config, clients, &missing, &mut refused)?;
         }
         time.wait(FIRST_WAIT);
+    }
+    Ok(None)
+}
+
+/// Waits until the brokers answer; the names of all topics. `Ok(None)` if somebody asked to stop meanwhile.
+pub(super) fn wait_for_brokers(
+    brokers: &str,
+    consumer: &BaseConsumer<ConsumerEvents>,
+    time: &impl Time,
+) -> Result<Option<Vec<String>>, ConnectError> {
+    let mut wait = FIRST_WAIT;
+    while !time.stopping() {
+        // Nothing ends a request that waits for a connection, so these are short: a stop is not to wait long.
+        let patience =
+            if consumer.context().connected() { REQUEST_TIMEOUT } else { UNCONNECTED_TIMEOUT };
+        let error = match consumer.fetch_metadata(None, patience) {
+            Ok(metadata) => {
+                let names = metadata.topics().iter().map(|topic| topic.name().to_owned());
+                return Ok(Some(names.collect()));
+            }
+            Err(error) => error,
+        };
+        // Errors of the connection are reported by polls, among other news; there is no record to lose before the
+        // subscription.
+        while consumer.poll(NEWS_TIMEOUT).is_some() {}
+        let (code, reason) = consumer.context().take_error().unzip();
+        let reason = reason.unwrap_or_else(|| error.to_string());
+        if matches!(
+            code,
+            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed)
+        ) {
+            return Err(ConnectError::Credentials { brokers: brokers.to_owned(), cause: reason });
+        }
+        tracing::warn!(brokers, reason, retry_in_ms = wait.as_millis(), "no broker answers");
+        time.wait(wait);
+        wait = (wait * 2).min(LONGEST_WAIT);
     }
     Ok(None)
 }
@@ -327,7 +328,7 @@ pub(super) const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// Half a minute of waits.
 const REFUSED_AT_MOST: u32 = 150;
 
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

@@ -19,6 +19,7 @@ mod rebalance;
 mod record;
 mod report;
 pub mod reset;
+mod results;
 pub mod sample;
 mod sink;
 mod source;
@@ -33,6 +34,7 @@ use client::{Clients, TopicNumbers};
 pub use ending::wait_for_clients;
 use rdkafka::error::KafkaError;
 pub use record::KafkaRecord;
+pub use results::read_results;
 pub use sink::KafkaSink;
 pub use source::KafkaSource;
 

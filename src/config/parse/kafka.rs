@@ -149,7 +149,8 @@ fn parse_properties(
     report.sound(&table, read.into_iter().collect())
 }
 
-fn read_secret(path: &str) -> Result<String, String> {
+/// The text of a file, without the end of its last line.
+pub(super) fn read_secret(path: &str) -> Result<String, String> {
     match std::fs::read_to_string(path) {
         Ok(text) => {
             let text = text.strip_suffix('\n').unwrap_or(&text);

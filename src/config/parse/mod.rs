@@ -3,6 +3,7 @@
 //! Every function here reads what it can, notes all faults in the report and goes on: whoever
 //! corrects the settings sees everything at once.
 
+mod export;
 mod grouping;
 mod kafka;
 mod output;
@@ -63,6 +64,12 @@ pub(super) fn parse(
     let dead_letter_topic = output::parse_topic("dead_letter.topic", &settings.dead_letter, report);
     let topics = output::parse_topics(&settings.topics, report);
     output::check_topics(settings, report);
+    let exported = export::Exported {
+        key: key.as_ref().ok(),
+        aggregates: aggregates.as_deref().ok(),
+        panes: window.as_ref().ok().map(|(_, _, panes)| *panes),
+    };
+    let postgres_export = export::parse(settings, &exported, report);
     let delivery = parse_delivery(&settings.delivery, report);
     let listen = report.value(
         &KeyPath::of("http.listen"),
@@ -96,6 +103,7 @@ pub(super) fn parse(
         dead_letter_topic: dead_letter_topic?,
         topics: topics?,
         delivery: delivery?,
+        postgres_export: postgres_export?,
         http: Http { listen: listen? },
         log: log?,
         subtasks,

@@ -3,8 +3,8 @@
 use super::{EXAMPLE, Folder, example_with, load_text};
 use crate::config::{Sources, load, render_effective};
 
-const SECRETS: &str =
-    "[kafka.properties]\n\"sasl.username\" = \"me\"\n\"sasl.password\" = \"hush\"\n";
+const SECRETS: &str = "[kafka.properties]\n\"sasl.username\" = \"me\"\n\"sasl.password\" = \"hush\"\n\
+     [export.postgres]\ntable = \"t\"\npassword = \"hush\"\n";
 
 #[test]
 fn what_is_shown_can_be_given_back() {
@@ -53,6 +53,9 @@ fn secrets_are_shown_nowhere() {
     let json = loaded.effective.to_json();
     assert_eq!(json["kafka"]["properties"]["sasl.password"], "***");
     assert_eq!(json["kafka"]["properties"]["sasl.username"], "me");
+    assert_eq!(json["export"]["postgres"]["password"], "***");
+    let export = loaded.config.postgres_export.clone().unwrap();
+    assert_eq!(export.password.unwrap().expose(), "hush");
     assert_eq!(json["topics"]["create"], true);
     let shown = render_effective(&loaded);
     assert!(shown.contains("\"sasl.password\" = \"***\""), "{shown}");

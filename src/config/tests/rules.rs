@@ -385,3 +385,41 @@ fn a_limit_is_a_number_above_zero_or_off() {
         ("limits.state_bytes=99999999999GiB", "limits.state_bytes", &["no size"]),
     ]);
 }
+
+#[test]
+fn what_is_exported_fits_into_a_table() {
+    let table = "[export.postgres]\ntable = \"t\"\n";
+    let long = format!("name = \"{}\"", "x".repeat(64));
+    let cases: [(&str, &str, &str, &[&str]); 4] = [
+        ("name = \"flights\"", "name = \"ctid\"", "aggregate[0].name", &["\"ctid\" is a column"]),
+        ("\"delay_sum\"", "\"updated_at\"", "aggregate[1].name", &["give it another name"]),
+        ("name = \"delay_sum\"", &long, "aggregate[1].name", &["64 bytes", "at most 63"]),
+        (
+            "[window]",
+            "[window]\npanes = \"discarding\"",
+            "export.postgres.table",
+            &["write window.panes = \"accumulating\""],
+        ),
+    ];
+    for (from, to, key, essentials) in cases {
+        let text = example_with(from, to);
+        check_fault(load_text(&format!("{text}{table}"), &[]), key, essentials);
+        let loaded = load_text(&text, &[]);
+        assert!(loaded.is_ok(), "without a table nobody minds: {to}");
+    }
+}
+
+#[test]
+fn the_export_is_told_how_to_reach_its_database() {
+    check_overrides(&[
+        ("export.postgres.tls=verify", "export.postgres.tls", &["\"verify-full\""]),
+        ("export.postgres.port=0", "export.postgres.port", &["from 1 to 65535"]),
+        ("export.postgres.batch_rows=0", "export.postgres.batch_rows", &["from 1 to 100000"]),
+        ("export.postgres.group_id=flights", "export.postgres.group_id", &["another group"]),
+        ("export.postgres.tls_ca_file=/no/such", "export.postgres.tls_ca_file", &["cannot read"]),
+        ("export.postgres.password_file=/no/such", "export.postgres.password_file", &["read"]),
+        ("export.postgres.tabel=t", "export.postgres.tabel", &["did you mean `table`?"]),
+    ]);
+    let long = format!("export.postgres.table={}", "x".repeat(56));
+    check_fault(load_text(EXAMPLE, &[&long]), "export.postgres.table", &["56 bytes", "55"]);
+}

@@ -1,0 +1,408 @@
+//! The loop: poll, gather, write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::batch::Batch;
+use super::database::{Database, Offsets, Written};
+use super::failure::DatabaseError;
+use super::row::{self, Skipped};
+use super::table::Layout;
+use super::{ExportError, ExportTime};
+use crate::config::PostgresExport;
+use crate::event_time::{MonotonicTime, PartitionId};
+use crate::kafka::KafkaSource;
+use crate::pipeline::{Ends, InputRecord, Polled, RunUntil, Source, SourceError, Time};
+
+pub(super) struct Exporter<'a> {
+    export: &'a PostgresExport,
+    layout: Layout,
+    topic: String,
+    source: &'a KafkaSource,
+    database: Database,
+    time: ExportTime,
+    until: RunUntil,
+    /// The partitions that are read.
+    reading: BTreeSet<PartitionId>,
+    /// Those whose offsets have to be asked for first.
+    waiting: BTreeSet<PartitionId>,
+    /// What the database holds for the partitions that are read.
+    stored: Offsets,
+    batch: Batch,
+    /// When the first record of the batch was read.
+    begun: Option<MonotonicTime>,
+    /// After a failure nothing is tried before this, and each wait is longer than the one before.
+    retry_at: MonotonicTime,
+    backoff: Duration,
+    /// With `--until-end`: the ends that are read to, once all partitions are here.
+    ends: Option<Ends>,
+    counts: Counts,
+    /// Records in front of the positions, when that was last looked at.
+    lag: i64,
+    looked: MonotonicTime,
+    told: MonotonicTime,
+    complained: Option<MonotonicTime>,
+}
+
+/// What became of records since the start; those of a batch count when it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    results: u64,
+    rows: u64,
+    tombstones: u64,
+    progress: u64,
+    unreadable: u64,
+    missing: u64,
+}
+
+impl<'a> Exporter<'a> {
+    pub(super) fn new(
+        export: &'a PostgresExport,
+        layout: Layout,
+        topic: String,
+        source: &'a KafkaSource,
+        database: Database,
+        time: ExportTime,
+        until: RunUntil,
+    ) -> Self {
+        Self {
+            export,
+            layout,
+            topic,
+            source,
+            database,
+            time,
+            until,
+            reading: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            stored: Offsets::new(),
+            batch: Batch::default(),
+            begun: None,
+            retry_at: MonotonicTime::default(),
+            backoff: FIRST_BACKOFF,
+            ends: None,
+            counts: Counts::default(),
+            lag: 0,
+            looked: MonotonicTime::default(),
+            told: MonotonicTime::default(),
+            complained: None,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<(), ExportError> {
+        // Before it joins: a table that does not fit is told at once, also by one that is given no partition.
+        while let Err(error) = self.database.connect() {
+            self.database_failed(error)?;
+            self.time.wait(self.retry_at.since(self.now()));
+            if self.time.stopping() {
+                return Ok(());
+            }
+        }
+        self.database_answered();
+        self.source.join().map_err(|error| ExportError::Source(error.to_string()))?;
+        let outcome = self.turn_until_done();
+        if outcome.is_ok() {
+            // What cannot be written now is read again by the next start.
+            self.write()?;
+        }
+        self.tell("export ended");
+        self.source.close();
+        outcome
+    }
+
+    fn turn_until_done(&mut self) -> Result<(), ExportError> {
+        while !self.time.stopping() {
+            if !self.waiting.is_empty() && self.now() >= self.retry_at {
+                self.begin()?;
+            }
+            self.poll()?;
+            let now = self.now();
+            let is_due =
+                self.begun.is_some_and(|begun| now.since(begun) >= self.export.batch_interval);
+            if is_due || self.batch.rows() >= self.export.batch_rows {
+                self.write()?;
+            }
+            if self.at_the_end()? {
+                return Ok(());
+            }
+            if now.since(self.looked) >= LOOK_EVERY {
+                self.look(now);
+            }
+            if now.since(self.told) >= TELL_EVERY {
+                self.tell("exporting");
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> MonotonicTime {
+        self.time.now().monotonic
+    }
+
+    fn poll(&mut self) -> Result<(), ExportError> {
+        let source = self.source;
+        match source.poll(TURN) {
+            Ok(Polled::Nothing) => {}
+            Ok(Polled::Record(record)) => self.take(&record),
+            Ok(Polled::Assigned(partitions)) => {
+                tracing::info!(partitions = ?numbers(&partitions), "partitions assigned");
+                self.kafka(source.accept(&partitions))?;
+                self.waiting.extend(partitions);
+            }
+            Ok(Polled::Revoking(partitions)) => {
+                self.write()?;
+                self.give_up(&partitions)?;
+            }
+            Ok(Polled::Lost(partitions)) => {
+                self.give_up(&partitions)?;
+                self.start_over()?;
+            }
+            Ok(Polled::Missing(missing)) => self.note_missing(&missing),
+            Err(error) => {
+                self.kafka(Err(error))?;
+                self.time.wait(TURN);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: &impl InputRecord) {
+        let (id, offset) = (record.partition(), record.offset());
+        if !self.reading.contains(&id) {
+            return;
+        }
+        match row::read(&self.layout, record) {
+            Ok((identity, pane)) => {
+                self.counts.results += 1;
+                self.batch.add(identity, pane);
+            }
+            Err(Skipped::Tombstone) => self.counts.tombstones += 1,
+            Err(Skipped::Progress) => self.counts.progress += 1,
+            Err(Skipped::Unreadable(reason)) => self.note_unreadable(id, offset, &reason),
+        }
+        self.batch.read_up_to(id, offset + 1);
+        if self.begun.is_none() {
+            self.begun = Some(self.now());
+        }
+    }
+
+    /// Asks the database where reading goes on, and does.
+    fn begin(&mut self) -> Result<(), ExportError> {
+        let offsets = match self.database.offsets() {
+            Ok(offsets) => offsets,
+            Err(error) => return self.database_failed(error),
+        };
+        self.database_answered();
+        let ends = match self.source.ends() {
+            Ok(ends) => ends,
+            Err(error) => return self.kafka(Err(error)),
+        };
+        for id in &self.waiting {
+            check_end(&self.topic, *id, offsets.get(id), &ends)?;
+        }
+        if self.until == RunUntil::End && self.ends.is_none() {
+            let missing = ends.keys().filter(|id| !self.waiting.contains(id)).count();
+            if missing > 0 {
+                let group = self.export.group_id.clone();
+                return Err(ExportError::NotAllPartitions { group, missing, all: ends.len() });
+            }
+            self.ends = Some(ends);
+        }
+        let places: BTreeMap<_, _> =
+            self.waiting.iter().map(|id| (*id, offsets.get(id).copied())).collect();
+        match self.source.start(&places) {
+            Ok(missing) => self.note_missing(&missing),
+            Err(error) => {
+                self.retry_at = later(self.now(), TURN);
+                return self.kafka(Err(error));
+            }
+        }
+        for (id, offset) in places {
+            tracing::info!(partition = id.partition, offset, "reading");
+            self.stored.remove(&id);
+            self.stored.extend(offset.map(|offset| (id, offset)));
+        }
+        self.reading.append(&mut self.waiting);
+        Ok(())
+    }
+
+    /// Writes what was gathered; if that fails, it is read again.
+    fn write(&mut self) -> Result<(), ExportError> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        match self.database.write(&self.batch, &self.stored) {
+            Ok(Written::Committed) => {
+                self.counts.rows += u64::try_from(self.batch.rows()).unwrap_or(u64::MAX);
+                self.stored.extend(self.batch.next());
+                self.source.note_offsets(self.batch.next());
+                self.batch.clear();
+                self.begun = None;
+                Ok(())
+            }
+            Ok(Written::MovedOn) => {
+                tracing::warn!(
+                    partitions = ?self.batch.next().keys().map(|id| id.partition).collect::<Vec<_>>(),
+                    "another exporter has written these; reading on from where it stands"
+                );
+                self.start_over()
+            }
+            Err(error) => {
+                self.database_failed(error)?;
+                self.start_over()
+            }
+        }
+    }
+
+    /// Forgets what is not written, and asks the database again where to go on.
+    fn start_over(&mut self) -> Result<(), ExportError> {
+        self.batch.clear();
+        self.begun = None;
+        self.kafka(self.source.pause(&self.reading))?;
+        self.waiting.append(&mut self.reading);
+        Ok(())
+    }
+
+    fn give_up(&mut self, partitions: &[PartitionId]) -> Result<(), ExportError> {
+        tracing::info!(partitions = ?numbers(partitions), "partitions given up");
+        for id in partitions {
+            self.reading.remove(id);
+            self.waiting.remove(id);
+            self.stored.remove(id);
+        }
+        self.kafka(self.source.release(partitions))
+    }
+
+    /// With `--until-end`: whether everything up to the ends is in the database.
+    fn at_the_end(&self) -> Result<bool, ExportError> {
+        let Some(ends) = &self.ends else { return Ok(false) };
+        if !self.batch.is_empty() || !self.waiting.is_empty() {
+            return Ok(false);
+        }
+        if let Some(group) =
+            ends.keys().any(|id| !self.reading.contains(id)).then(|| &self.export.group_id)
+        {
+            let missing = ends.keys().filter(|id| !self.reading.contains(id)).count();
+            return Err(ExportError::NotAllPartitions {
+                group: group.clone(),
+                missing,
+                all: ends.len(),
+            });
+        }
+        let progress = self.source.progress(self.now());
+        Ok(ends.iter().all(|(id, (oldest, end))| {
+            oldest >= end || progress.get(id).is_some_and(|progress| progress.position >= *end)
+        }))
+    }
+
+    /// Waits longer each time; `Err` if there is nothing to wait for.
+    fn database_failed(&mut self, error: DatabaseError) -> Result<(), ExportError> {
+        match error {
+            DatabaseError::Fatal(cause) => Err(ExportError::Database(cause)),
+            DatabaseError::Retry(cause) => {
+                let retry_in_ms = self.backoff.as_millis();
+                tracing::warn!(cause, retry_in_ms, "the database does not answer");
+                self.retry_at = later(self.now(), self.backoff);
+                self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
+                Ok(())
+            }
+        }
+    }
+
+    fn database_answered(&mut self) {
+        self.backoff = FIRST_BACKOFF;
+    }
+
+    fn kafka(&self, outcome: Result<(), SourceError>) -> Result<(), ExportError> {
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(SourceError::Retry(cause)) => {
+                tracing::debug!(cause, "trying again");
+                Ok(())
+            }
+            Err(SourceError::Fatal(cause)) => Err(ExportError::Source(cause)),
+        }
+    }
+
+    fn note_missing(&mut self, missing: &[(PartitionId, u64)]) {
+        self.counts.missing += missing.iter().map(|(_, records)| records).sum::<u64>();
+    }
+
+    fn note_unreadable(&mut self, id: PartitionId, offset: i64, reason: &str) {
+        self.counts.unreadable += 1;
+        let now = self.now();
+        if self.complained.is_none_or(|complained| now.since(complained) >= COMPLAIN_EVERY) {
+            self.complained = Some(now);
+            let (partition, so_far) = (id.partition, self.counts.unreadable);
+            tracing::warn!(
+                partition,
+                offset,
+                reason,
+                so_far,
+                "a record that is no row was left out"
+            );
+        }
+    }
+
+    /// Sees how far reading is; the source looks after partitions that stall on the way.
+    fn look(&mut self, now: MonotonicTime) {
+        self.looked = now;
+        let progress = self.source.progress(now);
+        self.lag = progress.values().fold(0, |lag, progress| {
+            let end = progress.last_stable_offset.or(progress.end_offset);
+            lag + end.map_or(0, |end| (end - progress.position).max(0))
+        });
+    }
+
+    /// Says where it stands.
+    fn tell(&mut self, what: &'static str) {
+        self.told = self.now();
+        let Counts { results, rows, tombstones, progress, unreadable, missing } = self.counts;
+        let (lag, partitions) = (self.lag, self.reading.len());
+        tracing::info!(
+            results, rows, tombstones, progress, unreadable, missing, lag, partitions, "{what}"
+        );
+    }
+}
+
+/// An offset behind the end belongs to another topic of the same name.
+fn check_end(
+    topic: &str,
+    id: PartitionId,
+    stored: Option<&i64>,
+    ends: &Ends,
+) -> Result<(), ExportError> {
+    let (Some(stored), Some((_, end))) = (stored, ends.get(&id)) else { return Ok(()) };
+    if stored <= end {
+        return Ok(());
+    }
+    Err(ExportError::Source(format!(
+        "{topic}/{} ends at offset {end}, but the database has read up to {stored}: the topic was deleted and created \
+         again, or cut off; drop both tables to begin anew, or delete the row of this partition from the table of offsets",
+        id.partition
+    )))
+}
+
+fn later(MonotonicTime(now): MonotonicTime, by: Duration) -> MonotonicTime {
+    MonotonicTime(now.saturating_add(by))
+}
+
+fn numbers(partitions: &[PartitionId]) -> Vec<i32> {
+    partitions.iter().map(|id| id.partition).collect()
+}
+
+/// The longest wait for a record at a time.
+const TURN: Duration = Duration::from_millis(100);
+
+/// How often it is looked how far reading is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it says where it stands.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+
+/// Records that are left out are told no more often.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+
+const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
