@@ -112,7 +112,7 @@ fn keys_of_other_types_are_other_rows() {
 #[test]
 fn numbers_keep_all_their_digits_and_what_is_none_is_told() {
     let layout = layout(&[BY_FIELD]);
-    let sum = |text| {
+    let sum = |text: &str| {
         let (_, pane) = row(&layout, &with("\"sum\":-7", &format!("\"sum\":{text}"))).unwrap();
         (pane.values[1].clone(), pane.overflow)
     };

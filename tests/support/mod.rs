@@ -8,6 +8,7 @@ pub(crate) mod cluster;
 pub(crate) mod job;
 pub(crate) mod ledger;
 pub(crate) mod oracle;
+pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod raw;
 pub(crate) mod record;

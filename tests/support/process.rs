@@ -24,9 +24,18 @@ pub(crate) struct Tidegate {
 impl Tidegate {
     /// Starts `tidegate run` with this configuration; it listens on a port of its own.
     pub(crate) fn run(config: &str, arguments: &[&str]) -> Self {
+        Self::command(&["run"], config, arguments)
+    }
+
+    /// Starts `tidegate export postgres` with this configuration.
+    pub(crate) fn export(config: &str, arguments: &[&str]) -> Self {
+        Self::command(&["export", "postgres"], config, arguments)
+    }
+
+    fn command(command: &[&str], config: &str, arguments: &[&str]) -> Self {
         let path = write_config(config);
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .arg("run")
+            .args(command)
             .arg("--config")
             .arg(&path)
             .args(["--set", "http.listen=127.0.0.1:0", "--set", "log.format=json"])
