@@ -159,7 +159,7 @@ fn generating_for_a_broker_that_is_away_says_so() {
 
 #[test]
 fn help_teaches() {
-    for command in ["run", "check", "config", "demo", "generate"] {
+    for command in ["run", "check", "config", "demo", "generate", "export"] {
         let output = tidegate(&[command, "--help"]);
         assert!(output.status.success() && output.stdout.len() > 200, "{command}");
     }
@@ -187,4 +187,25 @@ fn the_configurations_in_the_readme_are_good() {
         assert!(text(&output.stdout).contains("0 warnings"), "{}", text(&output.stdout));
     }
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn the_export_shows_its_sql_and_asks_for_its_table() {
+    let settings: Vec<_> = SETTINGS.iter().flat_map(|setting| ["--set", *setting]).collect();
+    let export = |more: &[&str]| tidegate(&[&["export", "postgres"], &settings[..], more].concat());
+    let without = export(&["--show-sql"]);
+    let said = text(&without.stderr);
+    assert_eq!(without.status.code(), Some(78), "{said}");
+    assert!(said.contains("export.postgres.table: is missing"), "{said}");
+    let shown = export(&["--show-sql", "--set", "export.postgres.table=per minute"]);
+    let sql = text(&shown.stdout);
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    for line in
+        ["CREATE TABLE \"public\".\"per minute\" (", "  \"key\" text NOT NULL,", "  \"n\" bigint,"]
+    {
+        assert!(sql.contains(line), "{sql}");
+    }
+    assert!(sql.contains("PRIMARY KEY (\"window_start\", \"key\", \"partition\")"), "{sql}");
+    let help = text(&tidegate(&["export", "postgres", "--help"]).stdout);
+    assert!(help.contains("--until-end") && help.contains("password_file"), "{help}");
 }

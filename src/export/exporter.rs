@@ -146,7 +146,7 @@ impl<'a> Exporter<'a> {
             Ok(Polled::Record(record)) => self.take(&record),
             Ok(Polled::Assigned(partitions)) => {
                 tracing::info!(partitions = ?numbers(&partitions), "partitions assigned");
-                self.kafka(source.accept(&partitions))?;
+                kafka(source.accept(&partitions))?;
                 self.waiting.extend(partitions);
             }
             Ok(Polled::Revoking(partitions)) => {
@@ -159,7 +159,7 @@ impl<'a> Exporter<'a> {
             }
             Ok(Polled::Missing(missing)) => self.note_missing(&missing),
             Err(error) => {
-                self.kafka(Err(error))?;
+                kafka(Err(error))?;
                 self.time.wait(TURN);
             }
         }
@@ -195,7 +195,7 @@ impl<'a> Exporter<'a> {
         self.database_answered();
         let ends = match self.source.ends() {
             Ok(ends) => ends,
-            Err(error) => return self.kafka(Err(error)),
+            Err(error) => return kafka(Err(error)),
         };
         for id in &self.waiting {
             check_end(&self.topic, *id, offsets.get(id), &ends)?;
@@ -214,7 +214,7 @@ impl<'a> Exporter<'a> {
             Ok(missing) => self.note_missing(&missing),
             Err(error) => {
                 self.retry_at = later(self.now(), TURN);
-                return self.kafka(Err(error));
+                return kafka(Err(error));
             }
         }
         for (id, offset) in places {
@@ -258,7 +258,7 @@ impl<'a> Exporter<'a> {
     fn start_over(&mut self) -> Result<(), ExportError> {
         self.batch.clear();
         self.begun = None;
-        self.kafka(self.source.pause(&self.reading))?;
+        kafka(self.source.pause(&self.reading))?;
         self.waiting.append(&mut self.reading);
         Ok(())
     }
@@ -270,7 +270,7 @@ impl<'a> Exporter<'a> {
             self.waiting.remove(id);
             self.stored.remove(id);
         }
-        self.kafka(self.source.release(partitions))
+        kafka(self.source.release(partitions))
     }
 
     /// With `--until-end`: whether everything up to the ends is in the database.
@@ -279,15 +279,10 @@ impl<'a> Exporter<'a> {
         if !self.batch.is_empty() || !self.waiting.is_empty() {
             return Ok(false);
         }
-        if let Some(group) =
-            ends.keys().any(|id| !self.reading.contains(id)).then(|| &self.export.group_id)
-        {
-            let missing = ends.keys().filter(|id| !self.reading.contains(id)).count();
-            return Err(ExportError::NotAllPartitions {
-                group: group.clone(),
-                missing,
-                all: ends.len(),
-            });
+        let missing = ends.keys().filter(|id| !self.reading.contains(id)).count();
+        if missing > 0 {
+            let group = self.export.group_id.clone();
+            return Err(ExportError::NotAllPartitions { group, missing, all: ends.len() });
         }
         let progress = self.source.progress(self.now());
         Ok(ends.iter().all(|(id, (oldest, end))| {
@@ -311,17 +306,6 @@ impl<'a> Exporter<'a> {
 
     fn database_answered(&mut self) {
         self.backoff = FIRST_BACKOFF;
-    }
-
-    fn kafka(&self, outcome: Result<(), SourceError>) -> Result<(), ExportError> {
-        match outcome {
-            Ok(()) => Ok(()),
-            Err(SourceError::Retry(cause)) => {
-                tracing::debug!(cause, "trying again");
-                Ok(())
-            }
-            Err(SourceError::Fatal(cause)) => Err(ExportError::Source(cause)),
-        }
     }
 
     fn note_missing(&mut self, missing: &[(PartitionId, u64)]) {
@@ -365,6 +349,18 @@ impl<'a> Exporter<'a> {
     }
 }
 
+/// What can be tried again is, at the next turn.
+fn kafka(outcome: Result<(), SourceError>) -> Result<(), ExportError> {
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(SourceError::Retry(cause)) => {
+            tracing::debug!(cause, "trying again");
+            Ok(())
+        }
+        Err(SourceError::Fatal(cause)) => Err(ExportError::Source(cause)),
+    }
+}
+
 /// An offset behind the end belongs to another topic of the same name.
 fn check_end(
     topic: &str,
@@ -405,4 +401,4 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 
-const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);

@@ -52,9 +52,9 @@ fn in_words(error: &tokio_postgres::Error) -> String {
         }
         return said;
     };
+    let said = format!("{} (SQLSTATE {})", server.message(), server.code().code());
     let more = [server.detail(), server.hint()].into_iter().flatten();
-    let more: String = more.map(|text| format!("; {text}")).collect();
-    format!("{} (SQLSTATE {}){more}", server.message(), server.code().code())
+    more.fold(said, |said, more| said + "; " + more)
 }
 
 /// Whether what failed is the connection that it went over.

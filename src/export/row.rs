@@ -176,9 +176,10 @@ fn aggregate(name: &str, kind: ColumnType, raw: &RawValue) -> Result<Aggregate, 
         (None, number) => number,
         (Some(_), _) => return Err(format!("`{name}` is a text and no number")),
     };
-    let fits = match kind {
-        ColumnType::BigInt => digits.parse::<i64>().is_ok(),
-        _ => digits.parse::<f64>().is_ok_and(f64::is_finite),
+    let fits = if kind == ColumnType::BigInt {
+        digits.parse::<i64>().is_ok()
+    } else {
+        digits.parse::<f64>().is_ok_and(f64::is_finite)
     };
     if !fits {
         return Err(format!("`{name}` is {digits}, and its column is {}", kind.name()));

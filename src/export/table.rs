@@ -30,9 +30,9 @@ impl ColumnType {
     /// limit, and without `type` an aggregate may be an integer in one row and a float in another.
     fn of(aggregate: &Aggregate) -> Self {
         match (aggregate.function, aggregate.value_type) {
-            (AggregateFunction::Count, _) => Self::BigInt,
+            (AggregateFunction::Count, _)
+            | (AggregateFunction::Min | AggregateFunction::Max, ValueType::Integer) => Self::BigInt,
             (AggregateFunction::Avg, _) | (_, ValueType::Float) => Self::Double,
-            (AggregateFunction::Min | AggregateFunction::Max, ValueType::Integer) => Self::BigInt,
             (
                 AggregateFunction::Sum | AggregateFunction::Min | AggregateFunction::Max,
                 ValueType::Integer | ValueType::Number,

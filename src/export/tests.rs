@@ -274,7 +274,7 @@ fn a_table_that_does_not_fit_is_told_with_what_would_be_right() {
         let identity = layout.identity();
         differences("t", &layout.columns(), &names(&identity), found, unique)
     };
-    assert_eq!(check(&found(&layout), &[key.clone()]), [] as [&str; 0]);
+    assert_eq!(check(&found(&layout), std::slice::from_ref(&key)), [] as [&str; 0]);
     let mut wrong = found(&layout);
     wrong.retain(|column| column.name != "sum" && column.name != "key_types");
     for column in &mut wrong {

@@ -12,7 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tidegate::clock::Clock;
 
-use crate::dashboards::{dashboards, filled, panels, queries};
+use crate::dashboards::{filled, panels, prometheus_dashboards, queries};
 use crate::documents::{RULES, path};
 use crate::rules::{alerts, recorded};
 use crate::support::job::{Job, keyed, wait_for_offset};
@@ -160,7 +160,7 @@ fn prometheus_evaluates_every_rule_and_every_panel_has_data() {
         found.len() == 1 && found[0]["metric"]["topic"] == "deployed-in"
     });
 
-    let dashboards = dashboards();
+    let dashboards = prometheus_dashboards();
     let mut asked = 0;
     for (name, dashboard) in &dashboards {
         for panel in panels(dashboard) {

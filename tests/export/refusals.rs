@@ -146,8 +146,8 @@ fn the_connection_is_as_encrypted_and_as_verified_as_it_is_asked_for() {
     postgres.start_again();
     let encrypted = |postgres: &Postgres| {
         let log = postgres.log();
-        let mine = log.lines().filter(|line| line.contains("application_name=tidegate export"));
-        mine.last().unwrap().contains("SSL enabled")
+        let mut mine = log.lines().filter(|line| line.contains("application_name=tidegate export"));
+        mine.next_back().unwrap().contains("SSL enabled")
     };
     for (mode, is_encrypted) in [("disable", false), ("prefer", true), ("require", true)] {
         succeed(&job, &postgres, &["--set", &tls(mode)]);
