@@ -1,6 +1,7 @@
 //! Where the results are exported to.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub struct PostgresExport {
     pub batch_rows: usize,
     /// The longest time between reading a result and writing it.
     pub batch_interval: Duration,
+    /// Where metrics and probes of the exporter are; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
 }
 
 /// A text that is never shown.

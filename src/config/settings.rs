@@ -211,6 +211,7 @@ pub(super) struct PostgresSettings {
     pub(super) create_tables: Option<String>,
     pub(super) batch_rows: Option<String>,
     pub(super) batch_interval: Option<String>,
+    pub(super) listen: Option<String>,
 }
 
 impl fmt::Debug for PostgresSettings {

@@ -63,6 +63,11 @@ impl Database {
         Self { runtime, export, layout, topic, connection: None }
     }
 
+    /// The topic whose offsets it holds.
+    pub(super) fn topic(&self) -> &str {
+        &self.topic
+    }
+
     /// Connects, unless that is done, and sees to the tables.
     pub(super) fn connect(&mut self) -> Result<(), DatabaseError> {
         self.with(async |_, _, _| Ok(()))

@@ -11,13 +11,13 @@ use super::table::Layout;
 use super::{ExportError, ExportTime};
 use crate::config::PostgresExport;
 use crate::event_time::{MonotonicTime, PartitionId};
+use crate::insight::{ExportProgress, ExportWatch};
 use crate::kafka::KafkaSource;
 use crate::pipeline::{Ends, InputRecord, Polled, RunUntil, Source, SourceError, Time};
 
 pub(super) struct Exporter<'a> {
     export: &'a PostgresExport,
     layout: Layout,
-    topic: String,
     source: &'a KafkaSource,
     database: Database,
     time: ExportTime,
@@ -36,39 +36,39 @@ pub(super) struct Exporter<'a> {
     backoff: Duration,
     /// With `--until-end`: the ends that are read to, once all partitions are here.
     ends: Option<Ends>,
+    progress: ExportProgress,
+    watch: ExportWatch,
+    /// What became of the records of the batch; it counts when the batch is written.
     counts: Counts,
-    /// Records in front of the positions, when that was last looked at.
-    lag: i64,
+    /// How far the group was told that its partitions are read.
+    noted: Offsets,
     looked: MonotonicTime,
     told: MonotonicTime,
     complained: Option<MonotonicTime>,
 }
 
-/// What became of records since the start; those of a batch count when it is written.
+/// What became of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     results: u64,
-    rows: u64,
     tombstones: u64,
     progress: u64,
     unreadable: u64,
-    missing: u64,
 }
 
 impl<'a> Exporter<'a> {
     pub(super) fn new(
         export: &'a PostgresExport,
         layout: Layout,
-        topic: String,
         source: &'a KafkaSource,
         database: Database,
         time: ExportTime,
+        watch: ExportWatch,
         until: RunUntil,
     ) -> Self {
         Self {
             export,
             layout,
-            topic,
             source,
             database,
             time,
@@ -81,8 +81,10 @@ impl<'a> Exporter<'a> {
             retry_at: MonotonicTime::default(),
             backoff: FIRST_BACKOFF,
             ends: None,
+            progress: ExportProgress::default(),
+            watch,
             counts: Counts::default(),
-            lag: 0,
+            noted: Offsets::new(),
             looked: MonotonicTime::default(),
             told: MonotonicTime::default(),
             complained: None,
@@ -100,11 +102,13 @@ impl<'a> Exporter<'a> {
         }
         self.database_answered();
         self.source.join().map_err(|error| ExportError::Source(error.to_string()))?;
+        self.progress.joined = true;
         let outcome = self.turn_until_done();
         if outcome.is_ok() {
             // What cannot be written now is read again by the next start.
             self.write()?;
         }
+        self.look(self.now());
         self.tell("export ended");
         self.source.close();
         outcome
@@ -198,7 +202,7 @@ impl<'a> Exporter<'a> {
             Err(error) => return kafka(Err(error)),
         };
         for id in &self.waiting {
-            check_end(&self.topic, *id, offsets.get(id), &ends)?;
+            check_end(self.database.topic(), *id, offsets.get(id), &ends)?;
         }
         if self.until == RunUntil::End && self.ends.is_none() {
             let missing = ends.keys().filter(|id| !self.waiting.contains(id)).count();
@@ -233,14 +237,14 @@ impl<'a> Exporter<'a> {
         }
         match self.database.write(&self.batch, &self.stored) {
             Ok(Written::Committed) => {
-                self.counts.rows += u64::try_from(self.batch.rows()).unwrap_or(u64::MAX);
                 self.stored.extend(self.batch.next());
-                self.source.note_offsets(self.batch.next());
+                self.count_batch();
                 self.batch.clear();
                 self.begun = None;
                 Ok(())
             }
             Ok(Written::MovedOn) => {
+                self.progress.moved_on += 1;
                 tracing::warn!(
                     partitions = ?self.batch.next().keys().map(|id| id.partition).collect::<Vec<_>>(),
                     "another exporter has written these; reading on from where it stands"
@@ -254,9 +258,23 @@ impl<'a> Exporter<'a> {
         }
     }
 
+    fn count_batch(&mut self) {
+        let Counts { results, tombstones, progress, unreadable } = std::mem::take(&mut self.counts);
+        let sum = &mut self.progress;
+        sum.results += results;
+        sum.tombstones += tombstones;
+        sum.progress += progress;
+        sum.unreadable += unreadable;
+        sum.rows += u64::try_from(self.batch.rows()).unwrap_or(u64::MAX);
+        sum.written += 1;
+        sum.connected = true;
+        sum.last_write = Some(self.time.now().wall);
+    }
+
     /// Forgets what is not written, and asks the database again where to go on.
     fn start_over(&mut self) -> Result<(), ExportError> {
         self.batch.clear();
+        self.counts = Counts::default();
         self.begun = None;
         kafka(self.source.pause(&self.reading))?;
         self.waiting.append(&mut self.reading);
@@ -269,6 +287,7 @@ impl<'a> Exporter<'a> {
             self.reading.remove(id);
             self.waiting.remove(id);
             self.stored.remove(id);
+            self.noted.remove(id);
         }
         kafka(self.source.release(partitions))
     }
@@ -297,6 +316,9 @@ impl<'a> Exporter<'a> {
             DatabaseError::Retry(cause) => {
                 let retry_in_ms = self.backoff.as_millis();
                 tracing::warn!(cause, retry_in_ms, "the database does not answer");
+                self.progress.connected = false;
+                self.progress.failures += 1;
+                self.publish();
                 self.retry_at = later(self.now(), self.backoff);
                 self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
                 Ok(())
@@ -306,10 +328,11 @@ impl<'a> Exporter<'a> {
 
     fn database_answered(&mut self) {
         self.backoff = FIRST_BACKOFF;
+        self.progress.connected = true;
     }
 
     fn note_missing(&mut self, missing: &[(PartitionId, u64)]) {
-        self.counts.missing += missing.iter().map(|(_, records)| records).sum::<u64>();
+        self.progress.missing += missing.iter().map(|(_, records)| records).sum::<u64>();
     }
 
     fn note_unreadable(&mut self, id: PartitionId, offset: i64, reason: &str) {
@@ -317,7 +340,8 @@ impl<'a> Exporter<'a> {
         let now = self.now();
         if self.complained.is_none_or(|complained| now.since(complained) >= COMPLAIN_EVERY) {
             self.complained = Some(now);
-            let (partition, so_far) = (id.partition, self.counts.unreadable);
+            let so_far = self.progress.unreadable + self.counts.unreadable;
+            let partition = id.partition;
             tracing::warn!(
                 partition,
                 offset,
@@ -332,17 +356,47 @@ impl<'a> Exporter<'a> {
     fn look(&mut self, now: MonotonicTime) {
         self.looked = now;
         let progress = self.source.progress(now);
-        self.lag = progress.values().fold(0, |lag, progress| {
-            let end = progress.last_stable_offset.or(progress.end_offset);
-            lag + end.map_or(0, |end| (end - progress.position).max(0))
+        let lags = progress.values().filter_map(|progress| {
+            let end = progress.last_stable_offset.or(progress.end_offset)?;
+            Some((end - progress.position).max(0))
         });
+        self.progress.lag = lags.reduce(|sum, lag| sum + lag);
+        self.progress.partitions = self.reading.len();
+        self.publish();
+        // The positions have passed the markers of transactions, which are no records; all before them is written.
+        if self.batch.is_empty() {
+            let positions = progress.iter().map(|(id, progress)| (*id, progress.position));
+            let moved: Offsets = positions
+                .filter(|(id, position)| {
+                    self.reading.contains(id) && self.noted.get(id) != Some(position)
+                })
+                .collect();
+            if !moved.is_empty() {
+                self.source.note_offsets(&moved);
+                self.noted.extend(moved);
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        self.progress.turned = Some(self.now());
+        self.watch.publish(self.progress);
     }
 
     /// Says where it stands.
     fn tell(&mut self, what: &'static str) {
         self.told = self.now();
-        let Counts { results, rows, tombstones, progress, unreadable, missing } = self.counts;
-        let (lag, partitions) = (self.lag, self.reading.len());
+        let ExportProgress {
+            results,
+            rows,
+            tombstones,
+            progress,
+            unreadable,
+            missing,
+            lag,
+            partitions,
+            ..
+        } = self.progress;
         tracing::info!(
             results, rows, tombstones, progress, unreadable, missing, lag, partitions, "{what}"
         );

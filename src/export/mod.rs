@@ -22,7 +22,10 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::config::{Config, PostgresExport};
 use crate::event_time::Now;
+use crate::http::{BindError, ExportState, Server};
+use crate::insight::ExportWatch;
 use crate::kafka::{ConnectError, read_results};
+use crate::metrics::{ExportMetrics, MetricsError};
 use crate::pipeline::{RunUntil, Time};
 use crate::service::{ServiceError, Stop, stop_on_signals};
 
@@ -36,6 +39,12 @@ pub enum ExportError {
     /// Threads and signals.
     #[error(transparent)]
     Service(#[from] ServiceError),
+    /// The listener.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The metrics.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// The cluster.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -80,15 +89,23 @@ pub fn run(config: &Config, export: &PostgresExport, until: RunUntil) -> Result<
     let stop = Stop::default();
     stop_on_signals(&runtime, &stop)?;
     let time = ExportTime { clock: Clock::start(), stop };
+    let watch = ExportWatch::default();
+    if let Some(address) = export.listen {
+        let metrics = ExportMetrics::new(watch.clone())?;
+        let state = ExportState { metrics, watch: watch.clone(), clock: time.clock.reader() };
+        let server = runtime.block_on(Server::bind_export(address, state))?;
+        tracing::info!(address = %server.address(), "listening");
+        runtime.spawn(server.run(std::future::pending()));
+    }
     let topic = config.results.topic.clone();
     let layout = Layout::new(config, export);
-    let database = Database::new(runtime, export.clone(), layout.clone(), topic.clone());
+    let database = Database::new(runtime, export.clone(), layout.clone(), topic);
     let must_exist = until == RunUntil::End;
     let Some(source) = read_results(config, &export.group_id, time.clock, &time, must_exist)?
     else {
         return Ok(());
     };
-    Exporter::new(export, layout, topic, &source, database, time, until).run()
+    Exporter::new(export, layout, &source, database, time, watch, until).run()
 }
 
 /// The clocks and the stop, as the loop sees them.

@@ -6,6 +6,7 @@
 mod advise;
 pub mod client;
 mod explain;
+mod export;
 mod live;
 mod page;
 mod server;
@@ -22,6 +23,7 @@ use axum::{Json, Router};
 use serde::Serialize;
 use tracing::error;
 
+pub use export::ExportState;
 pub use server::{BindError, Server};
 
 use crate::clock::ReadNow;

@@ -17,15 +17,18 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use super::export::{self, ExportState};
 use super::live::{self, ViewLimits};
 use super::{HttpState, router};
 
 /// The listener could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}; set http.listen to an address and port that are free here")]
+#[error("cannot listen on {address}; set {key} to an address and port that are free here")]
 pub struct BindError {
     /// What was asked for.
     pub address: SocketAddr,
+    /// The setting that asked for it.
+    pub key: &'static str,
     /// Why not.
     #[source]
     pub cause: io::Error,
@@ -36,8 +39,15 @@ pub struct BindError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    state: HttpState,
+    answers: Answers,
     limits: Limits,
+}
+
+/// Who answers.
+#[derive(Debug)]
+enum Answers {
+    Service(HttpState),
+    Export(ExportState),
 }
 
 /// What a client may take. Bodies are never read: no request needs one.
@@ -72,10 +82,26 @@ impl Limits {
 impl Server {
     /// Takes the port; with port 0, any that is free.
     pub async fn bind(address: SocketAddr, state: HttpState) -> Result<Self, BindError> {
-        let fault = |cause| BindError { address, cause };
+        Self::listen(address, "http.listen", Answers::Service(state)).await
+    }
+
+    /// The same for an exporter.
+    ///
+    /// # Errors
+    /// If the address is taken, or none of this host.
+    pub async fn bind_export(address: SocketAddr, state: ExportState) -> Result<Self, BindError> {
+        Self::listen(address, "export.postgres.listen", Answers::Export(state)).await
+    }
+
+    async fn listen(
+        address: SocketAddr,
+        key: &'static str,
+        answers: Answers,
+    ) -> Result<Self, BindError> {
+        let fault = |cause| BindError { address, key, cause };
         let listener = TcpListener::bind(address).await.map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
-        Ok(Self { listener, address, state, limits: Limits::DEFAULT })
+        Ok(Self { listener, address, answers, limits: Limits::DEFAULT })
     }
 
     /// Where it listens.
@@ -90,15 +116,20 @@ impl Server {
 
     /// Answers until `shutdown` ends, then lets the requests under way end too, for a short while.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { listener, state, limits, .. } = self;
-        let (feed, maker) = live::feed(state.clone(), limits.views);
-        let router = router(state, feed);
+        let Self { listener, answers, limits, .. } = self;
+        let mut background = JoinSet::new();
+        let router = match answers {
+            Answers::Service(state) => {
+                let (feed, maker) = live::feed(state.clone(), limits.views);
+                background.spawn(maker.run());
+                router(state, feed)
+            }
+            Answers::Export(state) => export::router(state),
+        };
         let slots = Arc::new(Semaphore::new(limits.connections));
         let (stop, stopped) = watch::channel(());
         let mut connections = JoinSet::new();
         let mut shutdown = pin!(shutdown);
-        let mut background = JoinSet::new();
-        background.spawn(maker.run());
         loop {
             tokio::select! {
                 () = &mut shutdown => break,

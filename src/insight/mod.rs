@@ -6,6 +6,7 @@
 pub mod advise;
 mod distribution;
 pub mod explain;
+mod export;
 mod health;
 pub mod live;
 mod overview;
@@ -22,6 +23,7 @@ use crate::event_time::{
 };
 
 pub use distribution::Distribution;
+pub use export::{ExportProgress, ExportWatch};
 pub use overview::Overview;
 pub use sentence::sentence;
 pub use watch::{Watch, Watches};

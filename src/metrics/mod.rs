@@ -8,6 +8,7 @@
 //! The series, each with its unit and what becomes of it, are listed in `deploy/README.md`; a test compares.
 
 mod counters;
+mod export;
 mod family;
 mod gauges;
 mod info;
@@ -22,6 +23,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramOpts, Registry, TextEncoder};
 
+pub use export::ExportMetrics;
 pub use info::{MetricsInfo, SourceInfo};
 pub use subtask::SubtaskMetrics;
 

@@ -42,7 +42,8 @@ fn they_share_the_partitions_and_one_that_was_halted_takes_nothing_back() {
     let config = format!("{}{}batch_interval = \"50ms\"\n", job.config, postgres.config("t"));
     let export = |name: &str| {
         let instance = format!("kafka.instance_id={name}");
-        Tidegate::export(&config, &["--set", &instance])
+        let listen = "export.postgres.listen=127.0.0.1:0";
+        Tidegate::export(&config, &["--set", &instance, "--set", listen])
     };
     let mut first = export("first");
     first.wait_for_line("partitions assigned");
@@ -53,6 +54,21 @@ fn they_share_the_partitions_and_one_that_was_halted_takes_nothing_back() {
     second.wait_for_line("partitions assigned");
     write(&job.cluster, "several-out", 1);
     wait(&job, &postgres, &mut second);
+
+    for exporter in [&mut first, &mut second] {
+        exporter.wait_until("it says that it has written", |exporter| {
+            exporter.metric("tidegate_export_last_write_timestamp_seconds").is_some()
+                && exporter.metric("tidegate_export_partitions") == Some(1.0)
+                && exporter.metric("tidegate_export_lag_records") == Some(0.0)
+        });
+        assert!(exporter.metric("tidegate_export_rows_total") >= Some(50.0));
+        assert_eq!((exporter.get("/livez").0, exporter.get("/readyz").0), (200, 200));
+    }
+    // The group's own offsets follow, for tools that show lag.
+    second.wait_until("the group is at the ends", |_| {
+        let ends = [0, 1].map(|partition| Some(job.cluster.end("several-out", partition)));
+        job.cluster.committed("several-export-postgres", "several-out", 2) == ends
+    });
 
     // Halted with records on the way to it, for longer than its session: the other one goes on with all of them.
     first.signal("STOP");

@@ -1,8 +1,10 @@
 //! `[export.postgres]`: the table that results are exported to, and how its database is reached.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::{kafka, values};
+use super::{kafka, parse_listen, values};
 use crate::config::export::{DatabaseTls, PostgresExport, RESERVED_COLUMNS, Secret};
 use crate::config::fault::{Noted, Report};
 use crate::config::key_path::KeyPath;
@@ -58,21 +60,17 @@ pub(super) fn parse(
         "write true",
         values::flag,
     );
-    let batch_rows = report.value(
-        &section.key("batch_rows"),
-        settings.batch_rows.as_ref(),
-        "write 5000",
-        |text| values::whole(text, &(1..=100_000)),
-    );
-    let batch_interval = report.value(
-        &section.key("batch_interval"),
-        settings.batch_interval.as_ref(),
-        "write \"1s\"",
-        values::duration,
+    let batch = parse_batch(settings, &section, report);
+    let listen = report.value(
+        &section.key("listen"),
+        settings.listen.as_ref(),
+        "write \"off\"",
+        parse_listener,
     );
     let Some(table) = table? else { return Ok(None) };
     check_results(exported, &section, report);
     report.sound(&section, ())?;
+    let (batch_rows, batch_interval) = batch?;
     Ok(Some(PostgresExport {
         table,
         schema: schema?,
@@ -85,9 +83,37 @@ pub(super) fn parse(
         tls_ca_file: tls_ca_file?,
         group_id: group_id?,
         create_tables: create_tables?,
-        batch_rows: batch_rows?,
-        batch_interval: batch_interval?,
+        batch_rows,
+        batch_interval,
+        listen: listen?,
     }))
+}
+
+fn parse_batch(
+    settings: &PostgresSettings,
+    section: &KeyPath,
+    report: &mut Report<'_>,
+) -> Result<(usize, Duration), Noted> {
+    let rows = report.value(
+        &section.key("batch_rows"),
+        settings.batch_rows.as_ref(),
+        "write 5000",
+        |text| values::whole(text, &(1..=100_000)),
+    );
+    let interval = report.value(
+        &section.key("batch_interval"),
+        settings.batch_interval.as_ref(),
+        "write \"1s\"",
+        values::duration,
+    );
+    Ok((rows?, interval?))
+}
+
+fn parse_listener(text: &str) -> Result<Option<SocketAddr>, String> {
+    match text {
+        "off" => Ok(None),
+        text => parse_listen(text).map(Some).map_err(|problem| format!("{problem}, or \"off\"")),
+    }
 }
 
 /// A name that PostgreSQL takes whole: it would cut a longer one off without an error.

@@ -418,6 +418,7 @@ fn the_export_is_told_how_to_reach_its_database() {
         ("export.postgres.group_id=flights", "export.postgres.group_id", &["another group"]),
         ("export.postgres.tls_ca_file=/no/such", "export.postgres.tls_ca_file", &["cannot read"]),
         ("export.postgres.password_file=/no/such", "export.postgres.password_file", &["read"]),
+        ("export.postgres.listen=8081", "export.postgres.listen", &["127.0.0.1:8081", "\"off\""]),
         ("export.postgres.tabel=t", "export.postgres.tabel", &["did you mean `table`?"]),
     ]);
     let long = format!("export.postgres.table={}", "x".repeat(56));
