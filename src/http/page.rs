@@ -1,11 +1,14 @@
 //! The page and its parts, which are inside the program, and the headers that keep it to itself.
 
 use std::hash::{DefaultHasher, Hasher};
+use std::io::Write;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use flate2::{Compression, write::GzEncoder};
 
 /// A file that is served as it is.
 #[derive(Clone, Copy, Debug)]
@@ -55,29 +58,53 @@ pub(super) fn version() -> String {
 
 pub(super) fn router() -> Router {
     ASSETS.into_iter().fold(Router::new(), |router, asset| {
-        let tag = asset.tag();
-        router.route(asset.path, get(async move |headers: HeaderMap| asset.answer(&tag, &headers)))
+        let served = Served::new(asset);
+        router.route(asset.path, get(async move |headers: HeaderMap| served.answer(&headers)))
     })
 }
 
-impl Asset {
-    fn tag(self) -> String {
+/// A file as it is sent.
+#[derive(Clone, Debug)]
+struct Served {
+    asset: Asset,
+    /// Of the content, whether it is compressed or not: a weak one.
+    tag: String,
+    gzip: Option<Bytes>,
+}
+
+impl Served {
+    fn new(asset: Asset) -> Self {
         let mut hasher = DefaultHasher::new();
-        hasher.write(self.content);
-        format!("\"{:016x}\"", hasher.finish())
+        hasher.write(asset.content);
+        let tag = format!("W/\"{:016x}\"", hasher.finish());
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        // Nothing goes wrong when memory is written to; if it did, it would be sent as it is.
+        let gzip = encoder.write_all(asset.content).and_then(|()| encoder.finish());
+        Self { asset, tag, gzip: gzip.ok().map(Bytes::from) }
     }
 
     /// The file, unless the client has it.
-    fn answer(self, tag: &str, asked: &HeaderMap) -> Response {
+    fn answer(&self, asked: &HeaderMap) -> Response {
         let headers = [
-            (header::CONTENT_TYPE, self.content_type),
+            (header::CONTENT_TYPE, self.asset.content_type),
             (header::CACHE_CONTROL, "no-cache"),
-            (header::ETAG, tag),
+            (header::VARY, "accept-encoding"),
+            (header::ETAG, &self.tag),
         ];
-        if asked.get(header::IF_NONE_MATCH).is_some_and(|held| held.as_bytes() == tag.as_bytes()) {
-            (StatusCode::NOT_MODIFIED, headers).into_response()
-        } else {
-            (headers, self.content).into_response()
+        let has = |name, value: &str| {
+            asked
+                .get(name)
+                .and_then(|held| held.to_str().ok())
+                .is_some_and(|held| held.split(',').any(|one| one.trim() == value))
+        };
+        if has(header::IF_NONE_MATCH, &self.tag) {
+            return (StatusCode::NOT_MODIFIED, headers).into_response();
+        }
+        match &self.gzip {
+            Some(gzip) if has(header::ACCEPT_ENCODING, "gzip") => {
+                (headers, [(header::CONTENT_ENCODING, "gzip")], gzip.clone()).into_response()
+            }
+            _ => (headers, self.asset.content).into_response(),
         }
     }
 }

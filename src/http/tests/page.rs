@@ -75,6 +75,21 @@ async fn a_part_that_the_browser_has_is_not_sent_again() {
     assert_eq!((other.code, other.body.len()), (200, first.body.len()));
 }
 
+#[tokio::test]
+async fn a_part_is_compressed_for_who_takes_that() {
+    let bench = bench().await;
+    let length = async |headers: &str| -> (usize, Option<String>) {
+        let answer = bench.request("HEAD", "/page/uPlot.js", headers).await;
+        assert_eq!(answer.header("vary"), Some("accept-encoding"));
+        let length = answer.header("content-length").unwrap().parse().unwrap();
+        (length, answer.header("content-encoding").map(str::to_owned))
+    };
+    let (whole, plain) = length("").await;
+    let (short, coding) = length("accept-encoding: br, gzip, deflate\r\n").await;
+    assert_eq!((plain, coding.as_deref()), (None, Some("gzip")));
+    assert!(short * 2 < whole, "{short} of {whole}");
+}
+
 /// One who watches.
 struct View(BufReader<TcpStream>);
 
