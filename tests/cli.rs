@@ -1,7 +1,8 @@
-//! The program as people start it, without a broker of their own: `demo`, `check`, `config`, `generate`.
+//! The program as people start it, without a broker of their own: `demo`, `check`, `config`, `generate`, `explain`.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::io::{Read, Write};
 use std::process::{Command, Output};
 
 /// All that must be given.
@@ -51,43 +52,29 @@ fn the_demo_shows_the_main_job_and_ends_by_itself() {
     }
 }
 
-/// Answers one request like this, and says what was asked.
-fn answering(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
-    use std::io::{BufRead as _, BufReader, Write as _};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let asked = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut line = String::new();
-        BufReader::new(&stream).read_line(&mut line).unwrap();
-        let (status, body) = answer.split_once('|').unwrap();
-        let length = body.len();
-        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
-        line
-    });
-    (address, asked)
-}
-
 #[test]
 fn the_health_of_a_service_is_its_exit_code() {
-    let check = |address: &str, arguments: &[&str]| {
+    let check = |url: &str, arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.arg("healthcheck").args(arguments).env_clear();
+        let address = url.strip_prefix("http://").unwrap();
         command.env("TIDEGATE__HTTP__LISTEN", address).output().unwrap()
     };
-    let (address, asked) = answering("200 OK|{}");
-    assert!(check(&address, &[]).status.success());
-    assert!(asked.join().unwrap().starts_with("GET /livez "));
+    let (url, serving) = answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}");
+    assert!(check(&url, &[]).status.success());
+    assert!(serving.join().unwrap().starts_with("GET /livez "));
 
-    let (address, asked) = answering("503 Service Unavailable|the loop has not turned for 31 s");
-    let sick = check(&address, &["--ready"]);
-    assert!(asked.join().unwrap().starts_with("GET /readyz "));
+    let stalled =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 20\r\n\r\nnot turned for 31 s\n";
+    let (url, serving) = answering(stalled);
+    let sick = check(&url, &["--ready"]);
+    assert!(serving.join().unwrap().starts_with("GET /readyz "));
     let said = text(&sick.stderr);
     assert_eq!(sick.status.code(), Some(1), "{said}");
-    assert!(said.contains("503") && said.contains("has not turned for 31 s"), "{said}");
+    assert!(said.contains("503") && said.contains("not turned for 31 s"), "{said}");
 
     // Nobody is there any more.
-    let gone = check(&address, &[]);
+    let gone = check(&url, &[]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(text(&gone.stderr).contains("no service answers"), "{}", text(&gone.stderr));
 }
@@ -157,9 +144,86 @@ fn generating_for_a_broker_that_is_away_says_so() {
     );
 }
 
+/// Answers the first request with this, whatever it is; where, and the request.
+fn answering(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            request.extend(byte);
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        text(&request)
+    });
+    (url, serving)
+}
+
+#[test]
+fn explain_asks_as_it_is_asked_and_prints_the_sentence_or_all() {
+    const ANSWER: &str =
+        "HTTP/1.1 200 OK\r\ncontent-length: 33\r\n\r\n{\"sentence\":\"So it is.\",\"more\":1}";
+    let asked = |arguments: &[&str]| {
+        let (url, serving) = answering(ANSWER);
+        let output = tidegate(&[&["explain", "--url", &url], arguments].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let request = serving.join().unwrap();
+        (request.lines().next().unwrap().to_owned(), text(&output.stdout))
+    };
+    let (request, said) = asked(&[]);
+    assert_eq!((request.as_str(), said.as_str()), ("GET /api/v1/explain? HTTP/1.1", "So it is.\n"));
+    let (request, said) = asked(&["--window-start", "-60000", "--json"]);
+    assert_eq!(request, "GET /api/v1/explain?window_start=%2D60000 HTTP/1.1");
+    assert_eq!(said, "{\"sentence\":\"So it is.\",\"more\":1}\n");
+    let (request, _) = asked(&["--key", "a b&c", "--time", "2026-01-31T12:03:46Z"]);
+    let query = "key=a%20b%26c&time=2026%2D01%2D31T12%3A03%3A46Z";
+    assert_eq!(request, format!("GET /api/v1/explain?{query} HTTP/1.1"));
+}
+
+#[test]
+fn explain_says_what_is_wrong_with_the_question_or_the_service() {
+    let fails = |arguments: &[&str], code: i32, expected: &str| {
+        let output = tidegate(&[&["explain"], arguments].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(expected), "no {expected:?} in {said}");
+        assert_eq!(text(&output.stdout), "");
+    };
+    fails(
+        &["--url", "http://127.0.0.1:1"],
+        1,
+        "no service answers at http://127.0.0.1:1; give the address",
+    );
+    fails(&["--url", "127.0.0.1"], 1, "`127.0.0.1` is no address of a service");
+    fails(&["--url", "https://here"], 1, "`https://here` is no address of a service");
+    fails(&["--key", "a"], 2, "--time");
+    fails(&["--time", "0"], 2, "--key");
+    fails(&["--window-start", "0", "--key", "a", "--time", "0"], 2, "cannot be used with");
+
+    let refused = "HTTP/1.1 400 Bad Request\r\ncontent-length: 48\r\n\r\n{\"title\":\"no\",\"status\":400,\"detail\":\"no window\"}";
+    let elsewhere = "HTTP/1.1 404 Not Found\r\ncontent-length: 5\r\n\r\nhello";
+    let other = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+    let broken = "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nhel";
+    for (answer, said) in [
+        (refused, "no window"),
+        (elsewhere, "answers 404; is it a tidegate of this version?"),
+        (other, "is no service that explains"),
+        (broken, "gave no answer"),
+    ] {
+        let (url, serving) = answering(answer);
+        fails(&["--url", &url], 1, said);
+        serving.join().unwrap();
+    }
+}
+
 #[test]
 fn help_teaches() {
-    for command in ["run", "check", "config", "demo", "generate", "export"] {
+    for command in
+        ["run", "check", "config", "demo", "generate", "explain", "advise", "export", "healthcheck"]
+    {
         let output = tidegate(&[command, "--help"]);
         assert!(output.status.success() && output.stdout.len() > 200, "{command}");
     }

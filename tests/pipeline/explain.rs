@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate::event_time::{AllIdle, EventTime, MonotonicTime, Now, WatermarkStrategy};
+use tidegate::event_time::{
+    AdaptiveSettings, AllIdle, EventTime, MonotonicTime, Now, WatermarkStrategy,
+};
 use tidegate::insight::explain::{Cause, Explanation, Question, Terms, explain};
 use tidegate::insight::{Overview, Watches};
 
@@ -15,8 +17,13 @@ use crate::world::{World, id, ms, record};
 /// The beginning of a window, two windows ago.
 const T: i64 = WALL - WALL % 10_000 - 20_000;
 
-/// What is answered at this time.
+/// What is answered at this time, of a service that runs on.
 fn ask_at(world: &World, at: Duration, question: &Question) -> Explanation {
+    ask_until(world, at, question, at + Duration::from_secs(2))
+}
+
+/// What is answered at this time, of a service that is asked to stop at another.
+fn ask_until(world: &World, at: Duration, question: &Question, stop: Duration) -> Explanation {
     let watches = Watches::new(1);
     world.service(|client| client.watch = watches.of(0));
     let seen: Rc<RefCell<Option<(Overview, Duration)>>> = Rc::default();
@@ -31,7 +38,7 @@ fn ask_at(world: &World, at: Duration, question: &Question) -> Explanation {
         });
     });
     // Some of these worlds end without their last commit.
-    let _ended = world.run_until(at + Duration::from_secs(2));
+    let _ended = world.run_until(stop);
     let (overview, clock) = seen.borrow_mut().take().unwrap();
     let wall = EventTime(WALL + i64::try_from(clock.as_millis()).unwrap());
     let now = Now { monotonic: MonotonicTime(clock), wall };
@@ -177,10 +184,36 @@ fn silence_everywhere() {
 
 #[test]
 fn state_that_is_being_read_back() {
-    let world = World::new([lively(200)])
-        .failing(|call, _| (call == Call::Committed).then_some(Fault::Retry));
-    let told = ask_at(&world, ms(3_000), &Question::Next);
-    assert!(matches!(told.cause, Some(Cause::Restoring | Cause::BrokersUnreachable)), "{told:#?}");
+    let world = World::new([lively(200)]);
+    world.broker.with(|state| state.mood.slow_reading = 100);
+    let told = ask_at(&world, ms(2_000), &Question::Next);
+    assert_eq!(told.cause, Some(Cause::Restoring), "{told:#?}");
+    assert_eq!(told.numbers.restoring_partitions, Some(1));
+    assert!(told.sentence.contains("is being read back"), "{}", told.sentence);
+}
+
+#[test]
+fn a_service_that_is_ending() {
+    // The last commit takes its time.
+    let world = World::new([lively(200)]).failing(|call, now| {
+        (call == Call::Commit && now >= ms(2_500)).then_some(Fault::Jump(Duration::from_secs(5)))
+    });
+    let told = ask_until(&world, ms(6_000), &Question::Next, ms(2_500));
+    assert_eq!(told.cause, Some(Cause::Stopping), "{told:#?}");
+    assert!(told.sentence.contains("the service is stopping"), "{}", told.sentence);
+}
+
+#[test]
+fn a_bound_that_has_grown() {
+    // A record is 3 s behind, and by twice as much is the watermark held from then on.
+    let mut records = lively(130);
+    records[96] = record(9_600, T + 6_400, "a");
+    let mut world = World::new([records]);
+    let adaptive = AdaptiveSettings { initial: Some(ms(1_000)), ..AdaptiveSettings::default() };
+    world.config.sources[0].strategy = WatermarkStrategy::Adaptive(adaptive);
+    let said = ["its adaptive bound grew from 1.0 s to 6.", "it fires when a record of event time"];
+    let json = check(&world, ms(12_500), Cause::GeneratorNotAdvanced, Some(0), &said);
+    assert_eq!(json["numbers"]["bound_at_rise_ms"], 1_000);
 }
 
 #[test]
@@ -198,4 +231,14 @@ fn a_window_that_has_fired_and_one_that_is_closed() {
     let json = serde_json::to_value(&told).unwrap();
     assert_eq!((json["state"].as_str(), json["cause"].is_null()), (Some("closed"), true));
     assert!(told.sentence.contains("has fired with 1 pane"), "{}", told.sentence);
+}
+
+#[test]
+fn every_cause_is_brought_about_here() {
+    let text = include_str!("explain.rs");
+    for cause in Cause::ALL {
+        let checked = text.matches(&format!("Cause::{cause:?},")).count()
+            + text.matches(&format!("Some(Cause::{cause:?}),")).count();
+        assert!(checked > 0, "nothing brings {cause:?} about");
+    }
 }

@@ -1,3 +1,4 @@
+mod explain;
 mod page;
 
 use std::io::{Read, Write};

@@ -149,8 +149,8 @@ impl Holder<'_> {
                 earliest = Some(earliest.map_or(at, |record| record.min(at)));
             } else {
                 fires_when = format!(
-                    "{fires_when}; falling idle in {} does not help alone, since no other active partition is past \
-                     the window",
+                    "{fires_when}; falling idle in {} does not help alone, since no other partition that \
+                     stays active is past the window",
                     words::countdown(left)
                 );
             }
@@ -161,8 +161,12 @@ impl Holder<'_> {
     /// Whether the others, or the policy, would fire the window once this partition is idle.
     fn idle_helps(&self) -> bool {
         let past = |watermark: Option<EventTime>| watermark.is_some() && watermark >= self.needed;
+        // One that is idle by then, as far as is known, cannot fire it any more.
+        let stays = |other: &PartitionSnapshot| {
+            other.idle_in.is_none_or(|left| Some(left) > self.partition.idle_in)
+        };
         let mut others = self.snapshot.partitions.iter().filter(|other| {
-            other.id != self.partition.id && other.status == WatermarkStatus::Active
+            other.id != self.partition.id && other.status == WatermarkStatus::Active && stays(other)
         });
         match self.terms.all_idle {
             AllIdle::Hold => others.any(|other| past(other.watermark)),
