@@ -237,15 +237,18 @@ pub struct TopicTally {
     pub event_time_lag: Distribution,
     /// How far those for the late topic were behind the clock they were judged by.
     pub late_by: Distribution,
+    /// The gaps between those of a partition by their Kafka timestamps.
+    pub interarrival: Distribution,
 }
 
 impl TopicTally {
     /// Takes in another one.
     pub fn merge(&mut self, other: &Self) {
-        let Self { out_of_orderness, event_time_lag, late_by } = other;
+        let Self { out_of_orderness, event_time_lag, late_by, interarrival } = other;
         self.out_of_orderness.merge(out_of_orderness);
         self.event_time_lag.merge(event_time_lag);
         self.late_by.merge(late_by);
+        self.interarrival.merge(interarrival);
     }
 }
 

@@ -200,7 +200,7 @@ fn by_topic(scrape: &Scrape, records: &Tally) -> Vec<Family> {
 /// How far records were apart from what they are measured against.
 fn distributions(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
     type Value = fn(&TopicTally) -> &Distribution;
-    let of_topics: [(&str, &'static str, Value); 3] = [
+    let of_topics: [(&str, &'static str, Value); 4] = [
         (
             "tidegate_out_of_orderness_seconds",
             "How far records were behind the greatest event time of their partition.",
@@ -215,6 +215,11 @@ fn distributions(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
             "tidegate_late_by_seconds",
             "How far records in the late topic were behind the clock they were judged by.",
             |topic| &topic.late_by,
+        ),
+        (
+            "tidegate_interarrival_seconds",
+            "Gaps between records of a partition by their Kafka timestamps.",
+            |topic| &topic.interarrival,
         ),
     ];
     let mut latency = Family::histogram(

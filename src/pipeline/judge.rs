@@ -28,7 +28,9 @@ pub(super) fn judge(
     }
     let arrival = kafka_timestamp.filter(|ms| *ms >= 0).map(EventTime);
     let seen = Seen { offset, event_time: event.timestamp, arrival, late };
-    observations.on_event(id, seen, now.monotonic);
+    if let Some(gap) = observations.on_event(id, seen, now.monotonic) {
+        tally.interarrival.add(gap, 1);
+    }
     disposition
 }
 
@@ -64,10 +66,15 @@ mod tests {
         let mut observations = Observations::new(windows, Duration::ZERO);
         let mut tally = TopicTally::default();
         let now = Now { monotonic: MonotonicTime::default(), wall: EventTime(60_000) };
-        for (offset, ms) in (0..).zip([30_000, 28_000, 61_000, 20_000]) {
+        // The third one comes again after an abort, which is no gap.
+        let offsets = [0, 1, 1, 2];
+        let arrivals = [70_000, 70_250, 70_250, 69_000];
+        for ((offset, arrival), ms) in
+            offsets.into_iter().zip(arrivals).zip([30_000, 28_000, 61_000, 20_000])
+        {
             let event = Event::new(EventTime(ms), b"a", &[]);
             let to = (&mut observations, &mut tally);
-            judge(&mut subtask, to, (id, offset), (&event, None), now);
+            judge(&mut subtask, to, (id, offset), (&event, Some(arrival)), now);
             subtask.on_periodic_emit(now);
             while subtask.poll_output().is_some() {}
         }
@@ -76,5 +83,7 @@ mod tests {
         assert_eq!(seen(&tally.event_time_lag), (4, 30_000 + 32_000 + 40_000));
         // By the clock as it was before each: a millisecond less than the greatest event time.
         assert_eq!(seen(&tally.late_by), (2, 1_999 + 40_999));
+        // One that arrived before the one in front of it has no gap at all.
+        assert_eq!(seen(&tally.interarrival), (2, 250));
     }
 }

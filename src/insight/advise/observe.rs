@@ -143,15 +143,21 @@ impl Observations {
         Self { windows, allowed_lateness, partitions: BTreeMap::new(), last: None }
     }
 
-    /// Takes in a record that was accepted.
-    pub fn on_event(&mut self, id: PartitionId, seen: Seen<'_>, now: MonotonicTime) {
+    /// Takes in a record that was accepted. The gap between it and the one before it in its partition, if both have a
+    /// time of arrival.
+    pub fn on_event(
+        &mut self,
+        id: PartitionId,
+        seen: Seen<'_>,
+        now: MonotonicTime,
+    ) -> Option<Duration> {
         let (windows, allowed_lateness) = (self.windows, self.allowed_lateness);
         let partition = self.watched(id, now);
         if !partition.is_new(seen.offset) {
-            return;
+            return None;
         }
         partition.turn(now);
-        partition.take(seen, windows, allowed_lateness);
+        partition.take(seen, windows, allowed_lateness)
     }
 
     /// Takes in a record that could not be used.
@@ -243,8 +249,15 @@ impl Watched {
         }
     }
 
-    fn take(&mut self, seen: Seen<'_>, windows: TumblingWindows, allowed_lateness: Duration) {
+    /// The gap to the record before.
+    fn take(
+        &mut self,
+        seen: Seen<'_>,
+        windows: TumblingWindows,
+        allowed_lateness: Duration,
+    ) -> Option<Duration> {
         let Self { max_event_time, last_arrival, running, .. } = self;
+        let gap = seen.arrival.zip(*last_arrival).map(|(arrival, last)| last.behind(arrival));
         running.records += 1;
         let behind = max_event_time.and_then(|max| (max > seen.event_time).then_some(max));
         if let Some(max) = behind {
@@ -260,8 +273,7 @@ impl Watched {
             running.max_event_time = *max_event_time;
         }
         if let Some(arrival) = seen.arrival {
-            if let Some(last) = *last_arrival {
-                let gap = millis(last.behind(arrival));
+            if let Some(gap) = gap.map(millis) {
                 running.gaps.add(gap);
                 running.pauses.add(gap);
             }
@@ -287,6 +299,7 @@ impl Watched {
                 running.after_idle.add(millis(seen.event_time.behind(watermark)));
             }
         }
+        gap
     }
 
     fn total(&self) -> Observed {

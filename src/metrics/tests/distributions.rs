@@ -9,7 +9,7 @@ use crate::insight::Tally;
 #[test]
 fn they_exist_before_anything_happened_and_add_up_over_commits_and_subtasks() {
     let bench = bench();
-    for family in ["out_of_orderness", "event_time_lag", "late_by"] {
+    for family in ["out_of_orderness", "event_time_lag", "late_by", "interarrival"] {
         for topic in ["orders", "clicks"] {
             let count = format!("tidegate_{family}_seconds_count{{topic=\"{topic}\"}}");
             assert_eq!(bench.get(&count), Some(0.0), "{count}");
@@ -22,6 +22,7 @@ fn they_exist_before_anything_happened_and_add_up_over_commits_and_subtasks() {
     orders.out_of_orderness.add(Duration::ZERO, 7);
     orders.out_of_orderness.add(Duration::from_millis(1_500), 2);
     orders.late_by.add(Duration::from_hours(2), 1);
+    orders.interarrival.add(Duration::from_secs(20), 3);
     bench.metrics.of(0).add(&tally);
     bench.metrics.of(0).add(&tally);
     let series = bench.scrape();
@@ -32,6 +33,7 @@ fn they_exist_before_anything_happened_and_add_up_over_commits_and_subtasks() {
     {
         assert_eq!(bucket("out_of_orderness", le), expected, "{le}");
     }
+    assert_eq!((bucket("interarrival", "10"), bucket("interarrival", "30")), (0.0, 6.0));
     assert_eq!(series["tidegate_out_of_orderness_seconds_sum{topic=\"orders\"}"], 6.0);
     assert_eq!((bucket("late_by", "3600"), bucket("late_by", "+Inf")), (0.0, 2.0));
     assert_eq!(series["tidegate_out_of_orderness_seconds_count{topic=\"clicks\"}"], 0.0);

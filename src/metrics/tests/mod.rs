@@ -35,9 +35,13 @@ fn bench_of(subtasks: u16) -> Bench {
         idle_timeout: Some(Duration::from_secs(30)),
         max_out_of_orderness: Some(Duration::from_millis(2_500)),
     };
+    bench_reading(vec![source("orders"), source("clicks")], subtasks)
+}
+
+fn bench_reading(sources: Vec<SourceInfo>, subtasks: u16) -> Bench {
     let info = MetricsInfo {
         librdkafka: "2.12.1".to_owned(),
-        sources: vec![source("orders"), source("clicks")],
+        sources,
         window_size: Duration::from_mins(1),
         allowed_lateness: Duration::from_secs(5),
     };
@@ -363,4 +367,53 @@ fn the_configured_bound_is_the_greatest_the_strategy_can_come_to() {
     let ascending = &WatermarkStrategy::AscendingTimestamps;
     assert_eq!(info::max_out_of_orderness(ascending), Some(Duration::ZERO));
     assert_eq!(info::max_out_of_orderness(&WatermarkStrategy::Punctuated), None);
+}
+
+/// The clock is read in the middle of a scrape, when what is counted has been copied and its text is still to be made.
+#[test]
+fn in_the_middle_of_a_scrape_the_loop_counts_and_publishes() {
+    let loops: Arc<Mutex<Option<(Metrics, Watches)>>> = Arc::default();
+    let scraped = Arc::clone(&loops);
+    let clock = move || {
+        let first = scraped.lock().unwrap().take();
+        if let Some((metrics, watches)) = first {
+            let (passed, passing) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let subtask = metrics.of(0);
+                subtask.assigned(id(7));
+                let mut tally = Tally::default();
+                tally.partition(id(7)).records = 3;
+                subtask.add(&tally);
+                subtask.committed(Duration::from_millis(5), CommitOutcome::Committed);
+                subtask.ticked();
+                subtask.revoked(id(7));
+                watches.of(0).publish(subtask_at(START));
+                passed.send(()).unwrap();
+            });
+            let waited = passing.recv_timeout(Duration::from_secs(30));
+            assert!(waited.is_ok(), "the loop waits for the scrape");
+        }
+        Now { monotonic: MonotonicTime::default(), wall: START }
+    };
+    let watches = Watches::new(1);
+    let source = SourceInfo {
+        topic: "orders".to_owned(),
+        strategy: "ascending".to_owned(),
+        idle_timeout: None,
+        max_out_of_orderness: None,
+    };
+    let info = MetricsInfo {
+        librdkafka: "2.12.1".to_owned(),
+        sources: vec![source],
+        window_size: Duration::from_mins(1),
+        allowed_lateness: Duration::ZERO,
+    };
+    let metrics = Metrics::new(&info, watches.clone(), Arc::new(clock)).unwrap();
+    *loops.lock().unwrap() = Some((metrics.clone(), watches));
+    let text = metrics.render().unwrap();
+    // It shows how things stood when it began.
+    assert!(!text.contains("partition=\"7\""), "{text}");
+    assert!(loops.lock().unwrap().is_none(), "the clock was read");
+    let counted = "tidegate_records_in_total{topic=\"orders\",partition=\"7\"} 3";
+    assert!(metrics.render().unwrap().contains(counted));
 }
