@@ -24,6 +24,8 @@ mod bad_input;
 mod changelog;
 #[path = "kafka/drift.rs"]
 mod drift;
+#[path = "kafka/explain.rs"]
+mod explain;
 #[path = "kafka/flights.rs"]
 mod flights;
 #[path = "kafka/growth.rs"]

@@ -39,7 +39,10 @@ pub(crate) struct Pane {
 impl Job {
     /// The job, without its topics.
     pub(crate) fn without_topics(name: &'static str) -> Self {
-        let cluster = Cluster::new(Broker::shared());
+        Self::of(name, Cluster::new(Broker::shared()))
+    }
+
+    fn of(name: &'static str, cluster: Cluster) -> Self {
         let config = format!(
             r#"
             [kafka]
@@ -78,7 +81,12 @@ impl Job {
 
     /// The job with topics: so many partitions of the input, one of each output.
     pub(crate) fn new(name: &'static str, partitions: i32) -> Self {
-        let job = Self::without_topics(name);
+        Self::at(name, partitions, Cluster::new(Broker::shared()))
+    }
+
+    /// The same on a broker of the test's own.
+    pub(crate) fn at(name: &'static str, partitions: i32, cluster: Cluster) -> Self {
+        let job = Self::of(name, cluster);
         job.create("in", partitions, &[]);
         for output in ["out", "late", "dead"] {
             job.create(output, 1, &[]);
