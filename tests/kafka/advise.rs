@@ -55,6 +55,12 @@ fn a_month_of_flights_needs_its_99th_percentile() {
     for expected in ["27,004 records in 1 partition", "within 1 %", "the mean would be no guide"] {
         assert!(said.contains(expected), "no {expected:?} in\n{said}");
     }
+    // The README shows it as it is printed.
+    let (_, shown) = include_str!("../../README.md").split_once("```text\nrecommended:").unwrap();
+    let shown = shown.split("```").next().unwrap();
+    for line in shown.lines().filter(|line| *line != "...") {
+        assert!(said.contains(line), "the README has {line:?}, which is not in\n{said}");
+    }
     // Not on a terminal: lines that say how far it is.
     assert!(text(&output.stderr).contains("read 27,004 of 27,004 records"));
 
@@ -157,4 +163,102 @@ fn the_running_service_says_what_another_bound_would_have_lost() {
     let bound = service.metric_sum("tidegate_partition_out_of_orderness_bound_seconds", "");
     assert!(bound.abs() < f64::EPSILON, "{bound}");
     service.stop();
+}
+
+/// Numbers between 0 and 1, 0 left out, the same each time.
+fn shares() -> impl FnMut() -> f64 {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let high = u32::try_from(state >> 32).unwrap();
+        (f64::from(high) + 1.0) / (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+/// Milliseconds of an exponential distribution that has this value at 1 - 1 / `one_in`.
+#[expect(clippy::cast_possible_truncation, reason = "of a test")]
+fn exponential(share: f64, value_ms: f64, one_in: f64) -> i64 {
+    (-value_ms / one_in.ln() * share.ln()) as i64
+}
+
+fn arriving(partition: i32, ts: i64, arrival: i64) -> Record {
+    Record { timestamp: Some(arrival), ..event(partition, "a", ts, 1) }
+}
+
+#[test]
+fn topics_of_known_disorder_and_gaps_are_told_what_fits_them() {
+    let cluster = Cluster::new(Broker::shared());
+    let now = tidegate::clock::Clock::start().now().wall.0;
+    let mut random = shares();
+
+    // Every other record is behind, so that the P99 of all is 6 s; 30 s are allowed.
+    cluster.create("advise-known", 1, &[]);
+    let begin = now - 4_000_000;
+    let events: Vec<(i64, i64)> = (0..40_000)
+        .map(|i| {
+            let newest = begin + i / 2 * 200;
+            let behind = if i % 2 == 0 { 0 } else { exponential(random(), 6_000.0, 50.0) };
+            (newest - behind, newest + 40 + i % 2)
+        })
+        .collect();
+    let records: Vec<_> = events.iter().map(|(ts, at)| arriving(0, *ts, *at)).collect();
+    cluster.produce("advise-known", &records);
+    let by_field = |topic, more: &[&str]| {
+        let arguments = ["--topic", topic, "--field", "ts", "--records", "50000", "--json"];
+        json(&advise(&cluster, &[&arguments[..], more].concat()))
+    };
+    let found = by_field("advise-known", &["--max-delay", "30s"]);
+    let mut greatest = i64::MIN;
+    let mut behind: Vec<i64> = events
+        .iter()
+        .map(|(ts, _)| {
+            greatest = greatest.max(*ts);
+            greatest - ts
+        })
+        .collect();
+    behind.sort_unstable();
+    for (name, place) in [("p90", 36_000), ("p99", 39_600), ("p99.9", 39_960), ("max", 39_999)] {
+        let told = found["out_of_orderness_ms"][name].as_i64().unwrap();
+        let really = behind[place];
+        assert!((told - really).abs() <= really / 100 + 2, "{name}: {told} told, {really} are");
+    }
+    let bound = found["recommendation"]["max_out_of_orderness_ms"].as_i64().unwrap();
+    assert!((8_000..=10_000).contains(&bound), "{bound}");
+
+    // Gaps of a P99 of 2 min in one of two partitions, and results within 1 min.
+    cluster.create("advise-gaps", 2, &[]);
+    let mut at = now - 24 * 3_600_000;
+    let sparse = (0..3_000).map(|_| {
+        at += exponential(random(), 120_000.0, 100.0);
+        arriving(1, at, at + 50)
+    });
+    let sparse: Vec<_> = sparse.collect();
+    let busy: Vec<_> = (0..10_000)
+        .map(|i| now - 24 * 3_600_000 + i * 7_000)
+        .map(|at| arriving(0, at, at + 50))
+        .collect();
+    cluster.produce("advise-gaps", &[busy, sparse].concat());
+    let found = by_field("advise-gaps", &["--max-delay", "1m"]);
+    let [contradiction] = &found["contradictions"].as_array().unwrap()[..] else {
+        panic!("{:#}", found["contradictions"])
+    };
+    assert_eq!(
+        (&contradiction["setting"], &contradiction["partition"]),
+        (&"idle_timeout".into(), &1.into())
+    );
+    let needed = contradiction["needed_ms"].as_i64().unwrap();
+    assert!((300_000..=420_000).contains(&needed), "{contradiction}");
+
+    // Batches every 5 min.
+    cluster.create("advise-batches", 1, &[]);
+    let batch = |n: i64| {
+        let arrival = now - 200 * 300_000 + n * 300_000;
+        (0..40).map(move |i| arriving(0, arrival - 300_000 + i * 7_500, arrival + i * 5))
+    };
+    cluster.produce("advise-batches", &(0..200).flat_map(batch).collect::<Vec<_>>());
+    let found = by_field("advise-batches", &[]);
+    let timeout = found["recommendation"]["idle_timeout_ms"].as_i64().unwrap();
+    assert!((594_000..=610_000).contains(&timeout), "{timeout}");
 }
