@@ -97,6 +97,7 @@ fn every_series_is_documented_and_nothing_else() {
 
 /// What has happened, as far as it decides which series there are.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each has happened or has not, by itself")]
 struct Situation {
     /// A partition was assigned at some time, and is still here.
     was_assigned: bool,
