@@ -126,7 +126,7 @@ impl Shard {
     }
 
     /// A window to be filled with what was saved of it. Makes room for so many entries with so many accumulators each,
-    /// where it is not there yet.
+    /// those that it has counted as some of them.
     pub(crate) fn reopen(
         &mut self,
         window: TimeWindow,

@@ -98,13 +98,17 @@ impl<'a> Reader<'a> {
         self.0.split_off_first().copied()
     }
 
+    #[inline]
     pub(crate) fn varint(&mut self) -> Option<u64> {
-        let first = self.u8()?;
-        if first < 0x80 {
-            return Some(u64::from(first));
+        if let Some(first) = self.one_byte() { Some(first) } else { self.long_varint() }
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
+        if let Some(value) = self.word() {
+            return Some(value);
         }
-        let mut value = u64::from(first & 0x7F);
-        for shift in (7..64).step_by(7) {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7F);
             // Of the tenth byte only one bit is left.
@@ -119,18 +123,41 @@ impl<'a> Reader<'a> {
         None
     }
 
-    pub(crate) fn wide(&mut self) -> Option<u128> {
-        // Most are in the first nine bytes, which fit into 64 bits.
-        let mut low = 0;
-        for shift in (0..LOW_BITS).step_by(7) {
-            let byte = self.u8()?;
-            low |= u64::from(byte & 0x7F) << shift;
-            if byte < 0x80 {
-                return Some(u128::from(low));
-            }
+    /// A number of one byte.
+    #[inline]
+    fn one_byte(&mut self) -> Option<u64> {
+        let (first, rest) = self.0.split_first()?;
+        if *first >= 0x80 {
+            return None;
         }
-        let mut value = u128::from(low);
-        for shift in (LOW_BITS..128).step_by(7) {
+        self.0 = rest;
+        Some(u64::from(*first))
+    }
+
+    /// A number of at most eight bytes, where so many are left: all of them at once, since a restore reads millions.
+    fn word(&mut self) -> Option<u64> {
+        let word = u64::from_le_bytes(*self.0.first_chunk()?);
+        let ends = !word & 0x8080_8080_8080_8080;
+        // All bits up to the first that is set; all there are where none is.
+        let value = word & (ends ^ ends.wrapping_sub(1)) & 0x7F7F_7F7F_7F7F_7F7F;
+        let value = value & 0x007F_007F_007F_007F | (value & 0x7F00_7F00_7F00_7F00) >> 1;
+        let value = value & 0x0000_3FFF_0000_3FFF | (value & 0x3FFF_0000_3FFF_0000) >> 2;
+        let value = value & 0x0FFF_FFFF | (value & 0x0FFF_FFFF_0000_0000) >> 4;
+        let length = ends.trailing_zeros() as usize / 8 + 1;
+        // Where it has more bytes, the length is nine.
+        if length > 8 {
+            return None;
+        }
+        self.0 = self.0.get(length..)?;
+        Some(value)
+    }
+
+    pub(crate) fn wide(&mut self) -> Option<u128> {
+        if let Some(value) = self.one_byte().or_else(|| self.word()) {
+            return Some(u128::from(value));
+        }
+        let mut value = 0;
+        for shift in (0..128).step_by(7) {
             let byte = self.u8()?;
             let bits = u128::from(byte & 0x7F);
             if bits << shift >> shift != bits {
@@ -178,9 +205,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What of a number is in its first nine bytes.
-const LOW_BITS: u32 = 63;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +222,15 @@ mod tests {
                 assert_eq!(bytes.len(), bits.div_ceil(7).max(1), "{value}");
                 assert_eq!(Reader::whole(&bytes).varint(), Some(value));
                 assert_eq!(Reader::whole(&bytes).wide(), Some(u128::from(value)));
+                for more in 1..12 {
+                    for next in [0, 0x7F, 0x80, 0xFF] {
+                        let bytes = [&bytes[..], &vec![next; more]].concat();
+                        let mut reader = Reader::whole(&bytes);
+                        assert_eq!((reader.varint(), reader.left()), (Some(value), more));
+                        let mut reader = Reader::whole(&bytes);
+                        assert_eq!((reader.wide(), reader.left()), (Some(value.into()), more));
+                    }
+                }
                 bytes.clear();
                 put_signed(&mut bytes, value.cast_signed());
                 assert_eq!(Reader::whole(&bytes).signed(), Some(value.cast_signed()));

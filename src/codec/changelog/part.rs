@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::{Layout, SavedPartition};
 use crate::event_time::snapshot::{Reader, put_bytes, put_signed, put_varint};
 use crate::event_time::{
-    Accumulator, AggregateFunction, EntryView, EventTime, PartitionState, Reopened, Shard,
-    ShardView, TimeWindow, Watermark,
+    AggregateFunction, EntryView, EventTime, PartitionState, Reopened, Shard, ShardView,
+    TimeWindow, Watermark,
 };
 
 /// What a part begins with.
@@ -84,7 +84,6 @@ pub(super) fn read_entries(
     room: &mut usize,
 ) -> Option<()> {
     let mut window: Option<Reopened<'_>> = None;
-    let mut accumulators: Vec<Accumulator> = Vec::with_capacity(functions.len());
     loop {
         match reader.varint()? {
             END => return Some(()),
@@ -100,10 +99,8 @@ pub(super) fn read_entries(
                 let key = reader.take(length - KEY)?;
                 let fired = reader.varint()?;
                 let panes = u32::try_from(fired >> 1).ok()?;
-                for function in functions {
-                    accumulators.push(function.read(reader)?);
-                }
-                window.as_mut()?.put(key, panes, fired & 1 == 1, accumulators.drain(..));
+                let accumulators = functions.iter().map(|function| function.read(reader));
+                window.as_mut()?.put(key, panes, fired & 1 == 1, accumulators)?;
             }
         }
     }

@@ -69,6 +69,9 @@ impl Sum {
         let head = reader.varint()?;
         let (count, has_floats) = (head >> 1, head & 1 == 1);
         let integers = reader.wide_signed()?;
+        if !has_floats && let Some(small) = Self::small(count, integers) {
+            return Some(small);
+        }
         // So that no further record can lead out of range.
         if integers.unsigned_abs() > u128::from(count) << 63 {
             return None;

@@ -75,6 +75,12 @@ impl Sum {
         }
     }
 
+    /// A sum of integers, where it is one that needs no allocation: nearly every one.
+    pub(super) fn small(count: u64, integers: i128) -> Option<Self> {
+        let (count, integers) = (u32::try_from(count).ok()?, i64::try_from(integers).ok()?);
+        (count > 0 || integers == 0).then_some(Self(Held::Small { count, integers }))
+    }
+
     pub(super) fn of_parts(count: u64, integers: i128, floats: Option<ExactSum>) -> Self {
         Self(match (u32::try_from(count), i64::try_from(integers), floats) {
             (Ok(count), Ok(integers), None) => Held::Small { count, integers },

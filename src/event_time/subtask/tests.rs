@@ -61,9 +61,9 @@ fn copy(subtask: &Subtask, shard: ShardId) -> Shard {
     let view = subtask.shard(shard).unwrap();
     let mut copy = Shard::restored(shard, view.clock());
     for entry in view.entries() {
-        let accumulators = entry.accumulators.iter().cloned();
+        let accumulators = entry.accumulators.iter().cloned().map(Some);
         let mut window = copy.reopen(entry.window, entry.left, accumulators.len());
-        window.put(entry.key, entry.panes, entry.discarded, accumulators);
+        window.put(entry.key, entry.panes, entry.discarded, accumulators).unwrap();
     }
     copy
 }

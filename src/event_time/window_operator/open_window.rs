@@ -136,34 +136,42 @@ impl OpenWindow {
         }
     }
 
-    /// Sets an entry to what was saved of it. What it adds where it is new.
+    /// Sets an entry to what was saved of it. What it adds where it is new; `None`, and nothing done, where there is an
+    /// accumulator that cannot be had.
     pub(super) fn put(
         &mut self,
         key: &[u8],
         panes: u32,
         discarded: bool,
-        accumulators: impl ExactSizeIterator<Item = Accumulator>,
-    ) -> Size {
-        let count = accumulators.len();
+        accumulators: impl Iterator<Item = Option<Accumulator>>,
+    ) -> Option<Size> {
+        // Where the key is new they are in their place at once.
+        let last = self.accumulators.len();
+        for accumulator in accumulators {
+            let Some(accumulator) = accumulator else {
+                self.accumulators.truncate(last);
+                return None;
+            };
+            self.accumulators.push(accumulator);
+        }
+        let count = self.accumulators.len() - last;
         let entry = Entry { panes, discarded, changed: false };
         let hash = self.keys.hasher().hash_one(key);
         match self.keys.raw_entry_mut_v1().from_hash(hash, |held| **held == *key) {
             RawEntryMut::Occupied(mut held) => {
-                let places = held.index() * count..(held.index() + 1) * count;
+                let first = held.index() * count;
                 held.insert(entry);
-                if let Some(places) = self.accumulators.get_mut(places) {
-                    for (place, accumulator) in places.iter_mut().zip(accumulators) {
-                        *place = accumulator;
-                    }
+                for nth in 0..count {
+                    self.accumulators.swap(first + nth, last + nth);
                 }
-                Size::default()
+                self.accumulators.truncate(last);
+                Some(Size::default())
             }
             RawEntryMut::Vacant(vacant) => {
                 vacant.insert_hashed_nocheck(hash, key.into(), entry);
-                self.accumulators.extend(accumulators);
                 let new = Size::of_entry(key, count);
                 self.bytes += new.bytes;
-                new
+                Some(new)
             }
         }
     }

@@ -18,16 +18,18 @@ pub(crate) struct Reopened<'a> {
 }
 
 impl Reopened<'_> {
-    /// Sets an entry to what was saved of it; it counts as saved.
+    /// Sets an entry to what was saved of it; it counts as saved. `None`, and nothing done, where there is an accumulator
+    /// that cannot be had.
     pub(crate) fn put(
         &mut self,
         key: &[u8],
         panes: u32,
         discarded: bool,
-        accumulators: impl ExactSizeIterator<Item = Accumulator>,
-    ) {
-        let new = self.open.put(key, panes, discarded, accumulators);
+        accumulators: impl Iterator<Item = Option<Accumulator>>,
+    ) -> Option<()> {
+        let new = self.open.put(key, panes, discarded, accumulators)?;
         self.size.add(new);
+        Some(())
     }
 }
 
@@ -85,7 +87,7 @@ impl WindowOperator {
     }
 
     /// A window to be filled with what was saved of it. Makes room for so many entries with so many accumulators each,
-    /// where it is not there yet.
+    /// those that it has counted as some of them.
     pub(crate) fn reopen(
         &mut self,
         window: TimeWindow,
@@ -94,11 +96,11 @@ impl WindowOperator {
     ) -> Reopened<'_> {
         let size = &mut self.size;
         let open = self.open.entry(window.start).or_insert_with(|| {
-            let mut new = OpenWindow::new(window);
+            let new = OpenWindow::new(window);
             size.add(new.size());
-            new.reserve(entries, aggregates);
             new
         });
+        open.reserve(entries.saturating_sub(open.keys()), aggregates);
         Reopened { open, size }
     }
 
