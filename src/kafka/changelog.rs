@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
-use rdkafka::message::Message as _;
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::changelog_topic;
@@ -224,40 +224,47 @@ impl Changelog for KafkaChangelog {
     fn poll(
         &mut self,
         timeout: Duration,
-        take: &mut dyn FnMut(ChangelogEvent<'_>),
-    ) -> Result<bool, SourceError> {
+        most: usize,
+        take: &mut dyn FnMut(&[ChangelogEvent<'_>]),
+    ) -> Result<usize, SourceError> {
         if let Some(at) = self.next_end() {
-            take(ChangelogEvent::End(at));
-            return Ok(true);
+            take(&[ChangelogEvent::End(at)]);
+            return Ok(1);
         }
-        let Some(reader) = &self.reader else { return Ok(false) };
-        match reader.poll(timeout) {
-            None => {
-                self.look_at_positions();
-                let end = self.next_end();
-                if let Some(at) = end {
-                    take(ChangelogEvent::End(at));
-                }
-                Ok(end.is_some())
-            }
-            Some(Ok(message)) => {
-                let (topic, number, offset) =
-                    (message.topic(), message.partition(), message.offset());
-                let Some(partition) = self.at(topic, number) else { return Ok(true) };
-                take(ChangelogEvent::Message {
-                    partition,
-                    offset,
-                    key: message.key(),
-                    value: message.payload().unwrap_or_default(),
-                });
-                drop(message);
-                if let Some(open) = self.open.get_mut(&partition) {
-                    open.position = open.position.max(offset + 1);
-                }
-                Ok(true)
-            }
-            Some(Err(error)) => Err(retry(&error)),
+        let Some(reader) = &self.reader else { return Ok(0) };
+        let mut messages = Vec::new();
+        while messages.len() < most {
+            let wait = if messages.is_empty() { timeout } else { Duration::ZERO };
+            let Some(message) = reader.poll(wait) else { break };
+            messages.push(message.map_err(|error| retry(&error))?);
         }
+        if messages.is_empty() {
+            self.look_at_positions();
+            let end = self.next_end();
+            if let Some(at) = end {
+                take(&[ChangelogEvent::End(at)]);
+            }
+            return Ok(usize::from(end.is_some()));
+        }
+        let event = |message| {
+            let message: &BorrowedMessage<'_> = message;
+            Some(ChangelogEvent::Message {
+                partition: self.at(message.topic(), message.partition())?,
+                offset: message.offset(),
+                key: message.key(),
+                value: message.payload().unwrap_or_default(),
+            })
+        };
+        let events: Vec<_> = messages.iter().filter_map(event).collect();
+        take(&events);
+        for event in &events {
+            if let ChangelogEvent::Message { partition, offset, .. } = event
+                && let Some(open) = self.open.get_mut(partition)
+            {
+                open.position = open.position.max(offset + 1);
+            }
+        }
+        Ok(messages.len())
     }
 
     fn progress(&self) -> BTreeMap<PartitionId, (u64, u64)> {

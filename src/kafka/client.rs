@@ -230,7 +230,8 @@ const READER: [(&str, &str); 5] = [
     ("enable.auto.commit", "false"),
     ("auto.offset.reset", "error"),
     ("fetch.queue.backoff.ms", "5"),
-    ("fetch.message.max.bytes", "10485760"),
+    // Some messages of each partition, so that they are decoded while the next come.
+    ("fetch.message.max.bytes", "2097152"),
     ("fetch.wait.max.ms", "10"),
 ];
 

@@ -246,15 +246,17 @@ pub trait Changelog {
     /// See [`SourceError`].
     fn open(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError>;
 
-    /// Shows the next committed message, or news of an end. Whether there was one within the timeout.
+    /// Shows the next committed messages and news of ends, in their order: those that are there, at most so many. How
+    /// many there were within the timeout.
     ///
     /// # Errors
     /// See [`SourceError`].
     fn poll(
         &mut self,
         timeout: Duration,
-        take: &mut dyn FnMut(ChangelogEvent<'_>),
-    ) -> Result<bool, SourceError>;
+        most: usize,
+        take: &mut dyn FnMut(&[ChangelogEvent<'_>]),
+    ) -> Result<usize, SourceError>;
 
     /// How much of the open partitions has been read: offsets passed, and how many there are in all.
     fn progress(&self) -> BTreeMap<PartitionId, (u64, u64)>;
@@ -279,6 +281,23 @@ pub enum ChangelogEvent<'a> {
     },
     /// The partition has been read up to the end that it had when it was opened.
     End(PartitionId),
+}
+
+impl ChangelogEvent<'_> {
+    /// The changelog partition that it is of.
+    pub fn partition(&self) -> PartitionId {
+        match *self {
+            Self::Message { partition, .. } | Self::End(partition) => partition,
+        }
+    }
+
+    /// The size of its payload.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Message { value, .. } => value.len(),
+            Self::End(_) => 0,
+        }
+    }
 }
 
 /// Why reading failed, named by what the caller must do.

@@ -1,6 +1,7 @@
 //! The changelog partitions of a recovery, as they are read.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::edge::{ChangelogEvent, CommittedOffset};
@@ -33,40 +34,34 @@ pub(super) struct Log {
 }
 
 impl Reading {
-    /// Takes in what the changelog says next.
+    /// Takes in what the changelog says next: that of several shards at the same time where there is much of it.
     pub(super) fn take(
         &mut self,
-        event: &ChangelogEvent<'_>,
+        events: &[ChangelogEvent<'_>],
         terms: &Terms,
     ) -> Result<(), Failure> {
-        match *event {
-            ChangelogEvent::Message { partition, offset, key, value } => {
-                for log in self.logs.iter_mut().filter(|log| log.at == partition && !log.done) {
-                    log.restorer.take(key, value).map_err(|fault| {
-                        state_error(format!(
-                            "{}, offset {offset}: {fault}",
-                            terms.changelog(partition)
-                        ))
-                    })?;
-                    log.done = log.ends_there && log.restorer.sequence() == log.wanted;
-                }
+        let concerned = |log: &&mut Log| events.iter().any(|event| event.partition() == log.at);
+        let logs = self.logs.iter_mut().filter(concerned);
+        let mut work: Vec<_> = logs.map(|log| (log, Ok(()))).collect();
+        let bytes: usize = events.iter().map(ChangelogEvent::bytes).sum();
+        let threads = if bytes < WORTH_A_THREAD { 1 } else { terms.threads.min(work.len()) };
+        let queue = Mutex::new(work.iter_mut());
+        let take_in = || {
+            // The lock is not held while one of them is worked on.
+            let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            while let Some((log, outcome)) = next() {
+                *outcome = log.take(events, terms);
             }
-            ChangelogEvent::End(partition) => {
-                for log in self.logs.iter_mut().filter(|log| log.at == partition && !log.done) {
-                    if let Some(wanted) = log.wanted
-                        && (log.ends_there || log.restorer.sequence() < log.wanted)
-                    {
-                        return Err(state_error(format!(
-                            "{} ends without the state of commit {wanted}, which the group's offsets belong to: the \
-                             changelog was deleted or cut off; `tidegate reset` begins anew",
-                            terms.changelog(partition)
-                        )));
-                    }
-                    log.done = true;
-                }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                let thread = std::thread::Builder::new().name("restore".to_owned());
+                // Where there can be no thread, this one does it all.
+                drop(thread.spawn_scoped(scope, take_in));
             }
-        }
-        Ok(())
+            take_in();
+        });
+        work.into_iter().try_for_each(|(_, outcome)| outcome)
     }
 
     /// Where nothing comes for so long, and what the group's offsets belong to has come, the rest is a transaction that
@@ -87,5 +82,44 @@ impl Reading {
     }
 }
 
+impl Log {
+    /// Takes in what of it concerns this one.
+    fn take(&mut self, events: &[ChangelogEvent<'_>], terms: &Terms) -> Result<(), Failure> {
+        for event in events.iter().filter(|event| event.partition() == self.at) {
+            if self.done {
+                break;
+            }
+            match *event {
+                ChangelogEvent::Message { partition, offset, key, value } => {
+                    self.restorer.take(key, value).map_err(|fault| {
+                        let changelog = terms.changelog(partition);
+                        state_error(format!("{changelog}, offset {offset}: {fault}"))
+                    })?;
+                    self.done = self.ends_there && self.restorer.sequence() == self.wanted;
+                }
+                ChangelogEvent::End(partition) => {
+                    if let Some(wanted) = self.wanted
+                        && (self.ends_there || self.restorer.sequence() < self.wanted)
+                    {
+                        return Err(state_error(format!(
+                            "{} ends without the state of commit {wanted}, which the group's offsets belong to: the \
+                             changelog was deleted or cut off; `tidegate reset` begins anew",
+                            terms.changelog(partition)
+                        )));
+                    }
+                    self.done = true;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// To decode so many bytes takes about ten times as long as to begin a thread.
+const WORTH_A_THREAD: usize = 64 << 10;
+
 /// How long a transaction that is open in the changelog is waited for, beyond the commit that must be there.
 const UNDECIDED_FOR: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests;

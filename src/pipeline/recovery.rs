@@ -5,6 +5,7 @@
 //! polls between them, so that other partitions flow and the group does not lose sight of this member.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
 use std::time::Duration;
 
 use super::edge::{Changelog, CommittedOffset, Source, SourceError};
@@ -61,6 +62,8 @@ pub(super) struct Terms {
     pub(super) layout: Layout,
     pub(super) guarantee: Guarantee,
     pub(super) topics: Vec<String>,
+    /// Threads that decode at the same time.
+    pub(super) threads: usize,
 }
 
 /// How a step went.
@@ -138,18 +141,21 @@ impl Recovery {
                 Ok(Stepped::Busy)
             }
             Step::Reading(reading) => {
-                for _ in 0..MESSAGES_PER_STEP {
+                let mut left = MESSAGES_PER_STEP;
+                while left > 0 {
                     if reading.logs.iter().all(|log| log.done) {
                         return self.finish(source, changelog, terms, now);
                     }
                     let mut outcome = Ok(());
-                    let came = changelog
-                        .poll(Duration::ZERO, &mut |event| outcome = reading.take(&event, terms))?;
+                    let came = changelog.poll(Duration::ZERO, left, &mut |events| {
+                        outcome = reading.take(events, terms);
+                    })?;
                     outcome?;
-                    if !came {
+                    if came == 0 {
                         reading.nothing_came(now, terms);
                         return Ok(Stepped::Reading);
                     }
+                    left = left.saturating_sub(came);
                     reading.last = now;
                 }
                 Ok(Stepped::Busy)
@@ -241,6 +247,7 @@ impl Terms {
             layout: layout(config),
             guarantee: config.delivery.guarantee,
             topics: config.sources.iter().map(|source| source.topic.clone()).collect(),
+            threads: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }
 
@@ -459,7 +466,7 @@ pub(super) const CHANGELOG_OF_ALL: PartitionId = PartitionId { topic: 0, partiti
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Messages taken in before the source is polled again.
-const MESSAGES_PER_STEP: usize = 16;
+const MESSAGES_PER_STEP: usize = 32;
 
 /// How long a group is asked for an offset that the changelog says it had, and how often.
 const ASK_AGAIN_FOR: Duration = Duration::from_secs(30);

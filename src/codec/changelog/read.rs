@@ -91,8 +91,15 @@ struct Taken {
 #[derive(Debug)]
 struct Incoming {
     head: Head,
+    /// What a snapshot holds so far.
+    shard: Shard,
+    /// Changes so far, to be made once all of them are there.
     parts: Vec<Part>,
+    /// How many parts have come.
+    count: u64,
     bytes: usize,
+    /// For so many entries room may still be made before they have come.
+    room: usize,
 }
 
 /// What follows the head of a part.
@@ -124,7 +131,7 @@ impl Restorer {
         Self {
             settings: settings.clone(),
             layout: layout.clone(),
-            shard: Shard::restored(ShardId::All, Watermark::NONE),
+            shard: empty(),
             taken: None,
             incoming: None,
             passed_over: false,
@@ -145,17 +152,28 @@ impl Restorer {
         let (head, last) = head.ok_or_else(|| malformed("no head", value.len(), &reader, slot))?;
         let begins = head.part == 0;
         let mut incoming = match self.incoming.take() {
-            _ if begins => Incoming { head, parts: Vec::new(), bytes: 0 },
+            _ if begins => Incoming::new(head),
             Some(incoming) if incoming.goes_on_with(&head) => incoming,
             // The rest of a sequence whose beginning was replaced, or which was begun anew.
             _ => return Ok(()),
         };
+        incoming.count += 1;
         incoming.bytes += key.len() + value.len();
-        let part = Part { slot, value_bytes: value.len(), rest: Vec::new() };
-        if last {
-            return self.complete(&incoming, &part, reader);
+        incoming.room += ROOM * value.len() / (incoming.head.functions.len() + 6);
+        let mut part = Part { slot, value_bytes: value.len(), rest: Vec::new() };
+        if incoming.head.snapshot {
+            let Incoming { head, shard, room, .. } = &mut incoming;
+            read_entries(&mut reader, &head.functions, shard, room)
+                .filter(|()| last || reader.left() == 0)
+                .ok_or_else(|| malformed("no entry", part.value_bytes, &reader, slot))?;
         }
-        incoming.parts.push(Part { rest: reader.rest().to_vec(), ..part });
+        if last {
+            return self.complete(incoming, &part, reader);
+        }
+        if !incoming.head.snapshot {
+            part.rest = reader.rest().to_vec();
+            incoming.parts.push(part);
+        }
         self.incoming = Some(incoming);
         Ok(())
     }
@@ -208,59 +226,70 @@ impl Restorer {
     /// Takes in a sequence whose last part is there.
     fn complete(
         &mut self,
-        incoming: &Incoming,
+        incoming: Incoming,
         last: &Part,
         mut reader: Reader<'_>,
     ) -> Result<(), ChangelogFault> {
-        let Head { snapshot, sequence, functions, .. } = &incoming.head;
+        let Incoming { head, shard, parts, bytes, mut room, .. } = incoming;
+        let Head { snapshot, sequence, functions, .. } = head;
         let mut log = Log::default();
-        if *snapshot {
-            self.shard.forget_entries();
+        if snapshot {
+            self.shard = shard;
         } else {
             let Some(taken) = &self.taken else {
                 self.passed_over = true;
                 return Ok(());
             };
             log = taken.log.clone();
-            if *sequence < log.sequence {
+            if sequence < log.sequence {
                 return Ok(());
             }
-            if *sequence > log.sequence + 1 {
-                return Err(ChangelogFault::Gap { after: log.sequence, found: *sequence });
+            if sequence > log.sequence + 1 {
+                return Err(ChangelogFault::Gap { after: log.sequence, found: sequence });
             }
-            if *functions != taken.functions {
+            if functions != taken.functions {
                 let what = "other aggregates than before";
                 return Err(malformed(what, last.value_bytes, &reader, last.slot));
             }
+            for part in &parts {
+                let mut reader = Reader::whole(&part.rest);
+                read_entries(&mut reader, &functions, &mut self.shard, &mut room)
+                    .filter(|()| reader.left() == 0)
+                    .ok_or_else(|| malformed("no entry", part.value_bytes, &reader, part.slot))?;
+            }
+            read_entries(&mut reader, &functions, &mut self.shard, &mut room)
+                .ok_or_else(|| malformed("no entry", last.value_bytes, &reader, last.slot))?;
         }
-        // An entry has two bytes of its own, one for each accumulator, and a key.
-        let mut room = incoming.bytes / (functions.len() + 6);
-        for part in &incoming.parts {
-            let mut reader = Reader::whole(&part.rest);
-            read_entries(&mut reader, functions, &mut self.shard, &mut room)
-                .filter(|()| reader.left() == 0)
-                .ok_or_else(|| malformed("no entry", part.value_bytes, &reader, part.slot))?;
-        }
-        read_entries(&mut reader, functions, &mut self.shard, &mut room)
-            .ok_or_else(|| malformed("no entry", last.value_bytes, &reader, last.slot))?;
         let state = reader.rest().to_vec();
         let record = StateRecord::read(Reader::whole(&state));
         let record = record
             .ok_or_else(|| malformed("no state record", last.value_bytes, &reader, last.slot))?;
         self.shard.drop_closed(record.closed, &record.owed);
         self.past |= record.layout != self.layout;
-        log.take(*sequence, *snapshot, last.slot.saturating_add(1), incoming.bytes, state);
-        self.taken = Some(Taken { functions: functions.clone(), record, log, slot: last.slot });
+        log.take(sequence, snapshot, last.slot.saturating_add(1), bytes, state);
+        self.taken = Some(Taken { functions, record, log, slot: last.slot });
         Ok(())
     }
 }
 
 impl Incoming {
+    fn new(head: Head) -> Self {
+        Self { head, shard: empty(), parts: Vec::new(), count: 0, bytes: 0, room: 0 }
+    }
+
     fn goes_on_with(&self, head: &Head) -> bool {
-        let part = self.parts.len() as u64;
-        *head == Head { part, ..self.head.clone() }
+        *head == Head { part: self.count, ..self.head.clone() }
     }
 }
+
+/// It gets its name and its clock in the end.
+fn empty() -> Shard {
+    Shard::restored(ShardId::All, Watermark::NONE)
+}
+
+/// Room is made for at most so many times the entries that fit into the bytes that have come. Those of a window that
+/// has more are moved a few times, and of damaged bytes no more comes than this.
+const ROOM: usize = 8;
 
 fn malformed(
     what: &'static str,

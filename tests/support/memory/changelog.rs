@@ -42,8 +42,9 @@ impl Changelog for Client {
     fn poll(
         &mut self,
         timeout: Duration,
-        take: &mut dyn FnMut(ChangelogEvent<'_>),
-    ) -> Result<bool, SourceError> {
+        _most: usize,
+        take: &mut dyn FnMut(&[ChangelogEvent<'_>]),
+    ) -> Result<usize, SourceError> {
         let mut state = self.ask(Call::ReadChangelog)?;
         let state = &mut *state;
         let plant = state.plant;
@@ -51,7 +52,7 @@ impl Changelog for Client {
         if state.mood.random.chance(slow) {
             let until = state.clock + timeout;
             state.pass_until(until);
-            return Ok(false);
+            return Ok(0);
         }
         for (at, reading) in &mut state.clients[self.number].reading {
             if reading.told {
@@ -73,27 +74,27 @@ impl Changelog for Client {
                         without_clock(&mut value);
                     }
                     let key = held.message.key.as_deref();
-                    take(ChangelogEvent::Message { partition: *at, offset, key, value: &value });
+                    take(&[ChangelogEvent::Message { partition: *at, offset, key, value: &value }]);
                     let of_group = state.offsets.get(at).and_then(|committed| committed.mark);
                     if plant == Some(Plant::EndIsTheGroups)
                         && of_group.is_some_and(|mark| ended_by(&value) == Some(mark.sequence))
                     {
                         reading.end = reading.position;
                     }
-                    return Ok(true);
+                    return Ok(1);
                 }
                 Ok((offset, _)) => reading.position = offset,
                 Err(position) => reading.position = position,
             }
             if reading.position >= reading.end {
                 reading.told = true;
-                take(ChangelogEvent::End(*at));
-                return Ok(true);
+                take(&[ChangelogEvent::End(*at)]);
+                return Ok(1);
             }
         }
         let until = state.clock + timeout;
         state.pass_until(until);
-        Ok(false)
+        Ok(0)
     }
 
     fn progress(&self) -> BTreeMap<PartitionId, (u64, u64)> {
