@@ -16,7 +16,8 @@ use super::report::Reported;
 use crate::event_time::PartitionId;
 use crate::pipeline::{Changelog, ChangelogEvent, SourceError};
 
-/// Reads changelog partitions from their beginnings to their ends; connected only while there is something to read.
+/// Reads changelog partitions from their beginnings to their ends. It is connected up to the end of the first restore, so
+/// that this need not wait for it, and after that only while there is something to read.
 pub struct KafkaChangelog {
     clients: Arc<Clients>,
     /// By the number of their input topic.
@@ -28,6 +29,8 @@ pub struct KafkaChangelog {
     /// Sees also what is not committed: how the topics are divided, and where their partitions end.
     looker: Option<EndsAside<BaseConsumer<Reported>>>,
     reader: Option<EndsAside<BaseConsumer<Reported>>>,
+    /// Will be the first reader.
+    spare: Option<EndsAside<BaseConsumer<Reported>>>,
     open: BTreeMap<PartitionId, OpenPartition>,
 }
 
@@ -52,14 +55,21 @@ impl std::fmt::Debug for KafkaChangelog {
 }
 
 impl KafkaChangelog {
+    /// Its clients find the brokers while the service goes on to begin; where they cannot be made, that is tried again.
     pub(super) fn new(clients: Arc<Clients>, topics: BTreeMap<u16, String>) -> Self {
+        let (looker, spare) = (clients.looker().ok(), clients.reader().ok());
+        // The others look for a broker by themselves.
+        if let Some(looker) = &looker {
+            drop(looker.fetch_metadata(None, REQUEST_TIMEOUT));
+        }
         Self {
             clients,
             topics,
             known: BTreeMap::new(),
             absences: 0,
-            looker: None,
+            looker,
             reader: None,
+            spare,
             open: BTreeMap::new(),
         }
     }
@@ -189,7 +199,10 @@ impl Changelog for KafkaChangelog {
     fn open(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
         self.stop_reading();
         // It finds its way to the brokers while the other one looks.
-        let reader = self.clients.reader().map_err(|error| retry(&error))?;
+        let reader = match self.spare.take() {
+            Some(spare) => spare,
+            None => self.clients.reader().map_err(|error| retry(&error))?,
+        };
         // Where this fails, whether the topic is still there is looked at once more.
         let open = self.bounds(partitions).inspect_err(|_| self.known.clear())?;
         self.absences = 0;
@@ -277,7 +290,7 @@ impl Changelog for KafkaChangelog {
 
     fn close(&mut self) {
         self.stop_reading();
-        self.looker = None;
+        (self.looker, self.spare) = (None, None);
     }
 }
 
