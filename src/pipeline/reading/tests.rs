@@ -11,8 +11,11 @@ use crate::event_time::{
 const SHARDS: i32 = 5;
 const KEYS: i64 = 3_000;
 
+/// A changelog partition, and a message's key and value.
+type Sent = (PartitionId, Vec<u8>, Vec<u8>);
+
 /// With the messages of all shards, which are worth more than one thread.
-fn written() -> (Terms, Vec<(PartitionId, Vec<u8>, Vec<u8>)>) {
+fn written() -> (Terms, Vec<Sent>) {
     let windows = WindowSettings {
         windows: TumblingWindows::new(Duration::from_secs(10), 0).unwrap(),
         allowed_lateness: Duration::ZERO,
@@ -71,7 +74,7 @@ fn reading(terms: &Terms) -> Reading {
     Reading { committed: BTreeMap::new(), logs, last: MonotonicTime::default() }
 }
 
-fn events(messages: &[(PartitionId, Vec<u8>, Vec<u8>)]) -> Vec<ChangelogEvent<'_>> {
+fn events(messages: &[Sent]) -> Vec<ChangelogEvent<'_>> {
     let ends = (0..SHARDS).map(|partition| PartitionId { topic: 0, partition });
     let ends = ends.map(ChangelogEvent::End);
     let messages = (0..).zip(messages).map(|(offset, (partition, key, value))| {
