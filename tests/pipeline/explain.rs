@@ -17,13 +17,8 @@ use crate::world::{World, id, ms, record};
 /// The beginning of a window, two windows ago.
 const T: i64 = WALL - WALL % 10_000 - 20_000;
 
-/// What is answered at this time, of a service that runs on.
+/// What is answered at this time.
 fn ask_at(world: &World, at: Duration, question: &Question) -> Explanation {
-    ask_until(world, at, question, at + Duration::from_secs(2))
-}
-
-/// What is answered at this time, of a service that is asked to stop at another.
-fn ask_until(world: &World, at: Duration, question: &Question, stop: Duration) -> Explanation {
     let watches = Watches::new(1);
     world.service(|client| client.watch = watches.of(0));
     let seen: Rc<RefCell<Option<(Overview, Duration)>>> = Rc::default();
@@ -38,7 +33,7 @@ fn ask_until(world: &World, at: Duration, question: &Question, stop: Duration) -
         });
     });
     // Some of these worlds end without their last commit.
-    let _ended = world.run_until(stop);
+    let _ended = world.run_until(at + Duration::from_secs(2));
     let (overview, clock) = seen.borrow_mut().take().unwrap();
     let wall = EventTime(WALL + i64::try_from(clock.as_millis()).unwrap());
     let now = Now { monotonic: MonotonicTime(clock), wall };
@@ -193,14 +188,16 @@ fn state_that_is_being_read_back() {
 }
 
 #[test]
-fn a_service_that_is_ending() {
-    // The last commit takes its time.
-    let world = World::new([lively(200)]).failing(|call, now| {
-        (call == Call::Commit && now >= ms(2_500)).then_some(Fault::Jump(Duration::from_secs(5)))
-    });
-    let told = ask_until(&world, ms(6_000), &Question::Next, ms(2_500));
+fn a_service_that_has_ended() {
+    let world = World::new([lively(200)]);
+    let watches = Watches::new(1);
+    world.service(|client| client.watch = watches.of(0));
+    world.run_until(ms(2_500)).unwrap();
+    let now = Now { monotonic: MonotonicTime(ms(2_500)), wall: EventTime(WALL + 2_500) };
+    let terms = Terms::from(&world.config);
+    let told = explain(&watches.overview(), &terms, &Question::Next, now).unwrap();
     assert_eq!(told.cause, Some(Cause::Stopping), "{told:#?}");
-    assert!(told.sentence.contains("the service is stopping"), "{}", told.sentence);
+    assert!(told.sentence.contains("it has ended and left windows open"), "{}", told.sentence);
 }
 
 #[test]
