@@ -67,7 +67,8 @@ async fn the_page_comes_with_its_parts_and_nothing_from_elsewhere() {
 async fn a_part_that_the_browser_has_is_not_sent_again() {
     let bench = bench().await;
     let first = bench.get("/page/uPlot.js").await;
-    let tag = first.header("etag").unwrap().to_owned();
+    // The heads of answers are in lower case here.
+    let tag = first.header("etag").unwrap().replacen("w/", "W/", 1);
     assert_eq!(first.header("cache-control"), Some("no-cache"));
     let again = bench.request("GET", "/page/uPlot.js", &format!("if-none-match: {tag}\r\n")).await;
     assert_eq!((again.code, again.body.as_str()), (304, ""));
