@@ -292,7 +292,7 @@ impl Stop {
         drop(self.0.thread.wait_timeout_while(requested, duration, |requested| !*requested));
     }
 
-    async fn asked(&self) {
+    pub(crate) async fn asked(&self) {
         self.0.task.notified().await;
     }
 }

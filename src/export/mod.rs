@@ -18,6 +18,9 @@ mod tls;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use crate::clock::Clock;
 use crate::config::{Config, PostgresExport};
@@ -88,6 +91,7 @@ pub fn run(config: &Config, export: &PostgresExport, until: RunUntil) -> Result<
     let runtime = Arc::new(runtime);
     let stop = Stop::default();
     stop_on_signals(&runtime, &stop)?;
+    runtime.spawn(end_in_time(stop.clone(), config.shutdown_timeout));
     let time = ExportTime { clock: Clock::start(), stop };
     let watch = ExportWatch::default();
     if let Some(address) = export.listen {
@@ -108,6 +112,15 @@ pub fn run(config: &Config, export: &PostgresExport, until: RunUntil) -> Result<
     Exporter::new(export, layout, &source, database, time, watch, until).run()
 }
 
+/// Leaving the group may wait for brokers that are away; what is not in the database is read again anyway.
+async fn end_in_time(stop: Stop, patience: Duration) {
+    stop.asked().await;
+    sleep(patience).await;
+    let error = ServiceError::ShutdownTimeout(patience);
+    tracing::error!(error = &error as &dyn std::error::Error, "the export ended");
+    std::process::exit(1);
+}
+
 /// The clocks and the stop, as the loop sees them.
 #[derive(Debug)]
 struct ExportTime {
@@ -119,7 +132,7 @@ impl Time for ExportTime {
     fn now(&self) -> Now {
         self.clock.now()
     }
-    fn wait(&self, duration: std::time::Duration) {
+    fn wait(&self, duration: Duration) {
         self.stop.wait(duration);
     }
     fn stopping(&self) -> bool {
