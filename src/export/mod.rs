@@ -20,8 +20,6 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use crate::clock::Clock;
 use crate::config::{Config, PostgresExport};
 use crate::event_time::Now;
@@ -115,7 +113,7 @@ pub fn run(config: &Config, export: &PostgresExport, until: RunUntil) -> Result<
 /// Leaving the group may wait for brokers that are away; what is not in the database is read again anyway.
 async fn end_in_time(stop: Stop, patience: Duration) {
     stop.asked().await;
-    sleep(patience).await;
+    tokio::time::timeout(patience, std::future::pending::<()>()).await.unwrap_or_default();
     let error = ServiceError::ShutdownTimeout(patience);
     tracing::error!(error = &error as &dyn std::error::Error, "the export ended");
     std::process::exit(1);
