@@ -58,6 +58,7 @@ const NOW: EventTime = EventTime(1_800_000_000_000);
 fn metrics(partitions: i32) -> Metrics {
     let info = MetricsInfo {
         librdkafka: "2.12.1".to_owned(),
+        config_sha256: "0".repeat(64),
         sources: vec![SourceInfo {
             topic: "orders".to_owned(),
             strategy: "adaptive".to_owned(),
@@ -84,6 +85,7 @@ fn metrics(partitions: i32) -> Metrics {
         position: Some(123_456_789),
         end_offset: Some(123_456_999),
         last_stable_offset: Some(123_456_999),
+        committed: Some(4),
         history: PartitionHistory::default(),
     };
     let mut tally = Tally::default();

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ::config::{Value, ValueKind};
+use sha2::{Digest as _, Sha256};
 
 use super::key_path::{KeyPath, quoted, quoted_key};
 use super::layers::{DEFAULTS, SECRET_TABLES};
@@ -27,6 +28,16 @@ impl Effective {
         Self(merged)
     }
 
+    /// The SHA-256 of all of them but the name of the instance, whatever layers they come from.
+    pub(super) fn fingerprint(&self) -> String {
+        let mut lines = Vec::new();
+        each_value(&self.0, "", &mut lines);
+        lines.retain(|line| !line.starts_with(".kafka.instance_id="));
+        lines.sort_unstable();
+        let digest = Sha256::digest(lines.join("\n"));
+        digest.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+    }
+
     /// As JSON, for readers that are programs.
     pub fn to_json(&self) -> serde_json::Value {
         json(&self.0)
@@ -42,6 +53,30 @@ pub fn render_effective(loaded: &Loaded) -> String {
         render_table(root, &KeyPath::default(), &mut text);
     }
     text.trim_start().to_owned()
+}
+
+/// A line for each value that is neither a table nor a list.
+fn each_value(value: &Value, path: &str, lines: &mut Vec<String>) {
+    match &value.kind {
+        ValueKind::Table(table) => {
+            for (name, value) in table {
+                each_value(value, &format!("{path}.{name}"), lines);
+            }
+        }
+        ValueKind::Array(list) => {
+            for (place, value) in list.iter().enumerate() {
+                each_value(value, &format!("{path}[{place}]"), lines);
+            }
+        }
+        ValueKind::Nil
+        | ValueKind::Boolean(_)
+        | ValueKind::I64(_)
+        | ValueKind::I128(_)
+        | ValueKind::U64(_)
+        | ValueKind::U128(_)
+        | ValueKind::Float(_)
+        | ValueKind::String(_) => lines.push(format!("{path}={}", value.kind)),
+    }
 }
 
 fn json(value: &Value) -> serde_json::Value {

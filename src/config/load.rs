@@ -43,9 +43,11 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigFault>> {
     let config = parse(&settings, &surroundings, &mut report);
     faults.extend(report.faults);
     match config {
-        Ok(config) if faults.is_empty() => {
+        Ok(mut config) if faults.is_empty() => {
             let warnings = unread.iter().map(ToString::to_string).chain(report.warnings).collect();
-            Ok(Loaded { config, warnings, effective: Effective::new(root) })
+            let effective = Effective::new(root);
+            config.fingerprint = effective.fingerprint();
+            Ok(Loaded { config, warnings, effective })
         }
         _ => {
             // A variable that is not read may be why a key is missing.

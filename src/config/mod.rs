@@ -37,6 +37,9 @@ pub use properties::Properties;
 /// Everything the service is told.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The SHA-256 of the settings in force, in hexadecimal digits; the same where two instances are told the same. The
+    /// name of the instance is not in it, and no secrets.
+    pub fingerprint: String,
     /// The cluster and how to reach it.
     pub kafka: Kafka,
     /// The input topics; at least one.

@@ -110,6 +110,7 @@ mod tests {
                 position,
                 end_offset,
                 last_stable_offset: None,
+                committed: None,
                 history: PartitionHistory::default(),
             }
             .lag()

@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub open: Vec<TimeWindow>,
     /// Since when a write has been tried in vain.
     pub write_blocked_since: Option<MonotonicTime>,
+    /// Messages sent that no broker has taken yet.
+    pub producer_queue: usize,
 }
 
 impl Snapshot {
@@ -150,6 +152,8 @@ pub struct PartitionSnapshot {
     pub end_offset: Option<i64>,
     /// The last stable offset, where it is known: what is behind it belongs to an open transaction of a producer.
     pub last_stable_offset: Option<i64>,
+    /// The offset of the next record after those whose outcome is committed; `None` before the first commit of all.
+    pub committed: Option<i64>,
     /// What became of its records since it came here.
     pub history: PartitionHistory,
 }

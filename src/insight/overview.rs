@@ -128,6 +128,7 @@ mod tests {
                 position: None,
                 end_offset: None,
                 last_stable_offset: None,
+                committed: None,
                 history: PartitionHistory::default(),
             }],
             ..Snapshot::default()

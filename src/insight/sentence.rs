@@ -174,6 +174,7 @@ mod tests {
             position: Some(1_204),
             end_offset: Some(1_204),
             last_stable_offset: None,
+            committed: None,
             history: PartitionHistory::default(),
         }
     }

@@ -332,7 +332,14 @@ fn of_client(totals: &Totals) -> Vec<Family> {
         let fatal = if *fatal { "true" } else { "false" };
         errors.push(&[("code", code), ("fatal", fatal)], count(*times));
     }
-    vec![transactions, rebalances, errors]
+    let mut lines = Family::counter(
+        "tidegate_log_events_total",
+        "Lines that were written to the log, by level.",
+    );
+    for (level, written) in crate::log::lines() {
+        lines.push(&[("level", level)], count(written));
+    }
+    vec![transactions, rebalances, errors, lines]
 }
 
 /// The most error codes that are told apart; librdkafka has more, but not in one place.

@@ -105,8 +105,13 @@ fn of_state(subtasks: &[Subtask<'_>], state: &State) -> Vec<Family> {
     );
     let mut last_commit =
         Family::gauge("tidegate_last_commit_timestamp_seconds", "When the last commit ended.");
+    let mut queued = Family::gauge(
+        "tidegate_producer_queue_records",
+        "Messages sent that no broker has taken yet.",
+    );
     for subtask in subtasks {
         let label = [subtask.label()];
+        queued.push(&label, size(subtask.snapshot.producer_queue));
         bytes.push(&label, size(subtask.snapshot.state_bytes));
         let ours = subtask.snapshot.restoring.iter().filter(|restoring| {
             // A partition may be said to have come only when its state is there.
@@ -116,7 +121,7 @@ fn of_state(subtasks: &[Subtask<'_>], state: &State) -> Vec<Family> {
         let committed = state.last_commits.get(&subtask.number).copied();
         last_commit = last_commit.with(&label, committed.map(timestamp));
     }
-    vec![bytes, restoring, last_commit]
+    vec![bytes, restoring, last_commit, queued]
 }
 
 fn of_windows(subtasks: &[Subtask<'_>]) -> Vec<Family> {
@@ -166,7 +171,7 @@ fn state_of(partition: &PartitionSnapshot) -> &'static str {
 
 fn by_partition(partitions: &[&Labelled<'_>], now: EventTime) -> Vec<Family> {
     type Value = fn(&PartitionSnapshot, EventTime) -> Option<f64>;
-    let gauges: [(&str, &'static str, Value); 8] = [
+    let gauges: [(&str, &'static str, Value); 9] = [
         (
             "tidegate_partition_watermark_timestamp_seconds",
             "The partition's own watermark; while idle, the one it had.",
@@ -203,6 +208,11 @@ fn by_partition(partitions: &[&Labelled<'_>], now: EventTime) -> Vec<Family> {
         ("tidegate_consumed_offset", "The offset of the next record to read.", |p, _| {
             p.position.map(offset)
         }),
+        (
+            "tidegate_committed_offset",
+            "The offset of the next record after those whose outcome is committed.",
+            |p, _| p.committed.map(offset),
+        ),
     ];
     let family = |(name, help, value): (&str, &'static str, Value)| {
         let mut family = Family::gauge(name, help);

@@ -11,6 +11,8 @@ use crate::event_time::{EventTime, WatermarkStrategy};
 pub struct MetricsInfo {
     /// The version of the Kafka client library.
     pub librdkafka: String,
+    /// [`Config::fingerprint`].
+    pub config_sha256: String,
     /// The sources, by topic number.
     pub sources: Vec<SourceInfo>,
     /// The length of a window.
@@ -43,6 +45,7 @@ impl MetricsInfo {
         });
         Self {
             librdkafka: librdkafka.into(),
+            config_sha256: config.fingerprint.clone(),
             sources: sources.collect(),
             window_size: config.windows.size(),
             allowed_lateness: config.allowed_lateness,
@@ -83,7 +86,9 @@ pub(super) fn families(info: &MetricsInfo, start: EventTime) -> Vec<Family> {
     let window = format!("{:?}", info.window_size);
     for source in &info.sources {
         let topic = ("topic", source.topic.as_str());
-        pipeline.push(&[topic, ("strategy", &source.strategy), ("window", &window)], 1.0);
+        let strategy = ("strategy", source.strategy.as_str());
+        let config = ("config_sha256", info.config_sha256.as_str());
+        pipeline.push(&[topic, strategy, ("window", &window), config], 1.0);
         idle_timeout = idle_timeout.with(&[topic], source.idle_timeout.map(seconds));
         bound = bound.with(&[topic], source.max_out_of_orderness.map(seconds));
     }

@@ -93,6 +93,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         for id in partitions {
             self.engine.subtask.revoke(*id);
             self.engine.observations.forget(*id);
+            self.engine.committed.remove(id);
             self.writers.remove(&ShardId::Partition(*id));
             self.progress.remove(id);
             self.arrivals.remove(id);
@@ -249,6 +250,8 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             }
             self.engine.subtask.hold_idle_clock(*id, true);
         }
+        let committed = ready.beginnings.iter().filter_map(|(id, offset)| Some((*id, (*offset)?)));
+        self.engine.committed.extend(committed);
         // A shard that has never been written is not known to anybody until it is.
         self.commit_at_once |= ready.writers.values().any(ShardWriter::is_to_be_written);
         for shard in ready.writers.keys() {

@@ -82,6 +82,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         self.schedule.committed_once = Some(ended);
         self.observer.committed(&self.engine.tally, ended.since(began));
         self.engine.begin_anew();
+        self.engine.committed.extend(next.iter().map(|(id, (offset, _))| (*id, *offset)));
         for shard in shards.into_keys() {
             self.engine.subtask.mark_saved(shard);
             if let Some(writer) = self.writers.get_mut(&shard) {

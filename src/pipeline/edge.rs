@@ -220,6 +220,11 @@ pub trait TransactionalSink {
     /// See [`SinkError`].
     fn abort(&mut self) -> Result<(), SinkError>;
 
+    /// How many messages were sent that no broker has taken yet.
+    fn in_flight(&self) -> usize {
+        0
+    }
+
     /// What a topic takes, as last read.
     fn limits(&self, topic: OutputTopic) -> TopicLimits;
 

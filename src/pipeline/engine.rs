@@ -26,6 +26,8 @@ pub(super) struct Engine<K> {
     pub(super) sink: K,
     pub(super) subtask: Subtask,
     pub(super) tally: Tally,
+    /// Up to where each partition is committed.
+    pub(super) committed: BTreeMap<PartitionId, i64>,
     /// What is to be sent next: the message of a call that failed, or several that belong together.
     queue: VecDeque<Message>,
     /// Messages in the open transaction.
@@ -85,6 +87,7 @@ impl<K: TransactionalSink> Engine<K> {
             progress: config.results.progress.then(ProgressRecords::default),
             fired_on_time: false,
             recent: Vec::new(),
+            committed: BTreeMap::new(),
             histories: Histories::default(),
             observations: Observations::new(config.windows, config.allowed_lateness),
             clocks_moved: false,
@@ -350,6 +353,7 @@ impl<K: TransactionalSink> Engine<K> {
                 position: progress.map(|progress| progress.position),
                 end_offset: progress.and_then(|progress| progress.end_offset),
                 last_stable_offset: progress.and_then(|progress| progress.last_stable_offset),
+                committed: self.committed.get(&view.id).copied(),
                 history: self.histories.of(view.id),
             }
         });
@@ -369,6 +373,7 @@ impl<K: TransactionalSink> Engine<K> {
             least_clock: self.subtask.least_clock(),
             open: self.subtask.first_open_windows(Snapshot::OPEN),
             write_blocked_since: None,
+            producer_queue: self.sink.in_flight(),
         }
     }
 }

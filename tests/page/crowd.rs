@@ -36,6 +36,7 @@ fn state(watches: Watches, clock: Clock) -> HttpState {
     };
     let info = MetricsInfo {
         librdkafka: String::new(),
+        config_sha256: "0".repeat(64),
         sources: topics.iter().map(source).collect(),
         window_size: Duration::from_mins(1),
         allowed_lateness: Duration::ZERO,
@@ -96,6 +97,7 @@ fn snapshot(holder: PartitionId, clock: Clock) -> Snapshot {
             position: Some(100),
             end_offset: Some(if id == holder { 48_100 } else { 100 }),
             last_stable_offset: Some(100),
+            committed: None,
             history: PartitionHistory {
                 records: 100,
                 accepted: 100,

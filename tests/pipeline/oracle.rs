@@ -27,6 +27,16 @@ pub(crate) fn check(plan: &Plan, state: &State, at: Stage<'_>) -> View {
         let end = held.first + i64::try_from(held.slots.len()).unwrap();
         let committed = state.acknowledged.get(id).map(|committed| committed.offset);
         assert_eq!(committed, Some(end), "{id:?} is committed up to its end");
+        if let Stage::Quiet(snapshots) = at {
+            let owners = snapshots.iter().flat_map(|snapshot| &snapshot.partitions);
+            for partition in owners.filter(|partition| partition.id == *id) {
+                assert_eq!(
+                    partition.committed,
+                    Some(end),
+                    "what {id:?} is said to be committed to"
+                );
+            }
+        }
         if matches!(at, Stage::Drained) {
             let remembered = (state.offsets.get(id), state.acknowledged.get(id));
             assert_eq!(remembered.0, remembered.1, "the group has the offset of {id:?} again");

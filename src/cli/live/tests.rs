@@ -40,6 +40,7 @@ fn partition(partition: i32, behind: u64) -> PartitionSnapshot {
         position: Some(12_044),
         end_offset: Some(12_044),
         last_stable_offset: None,
+        committed: None,
         history: PartitionHistory::default(),
     }
 }
@@ -60,6 +61,7 @@ fn snapshot() -> Snapshot {
         position: None,
         end_offset: Some(0),
         last_stable_offset: None,
+        committed: None,
         history: PartitionHistory::default(),
         idle_in: None,
         ..partition(2, 0)

@@ -81,12 +81,13 @@ pub(super) fn parse(
     let service = parse_service(&settings.service, key.as_ref().ok(), report);
 
     let (windows, allowed_lateness, panes) = window?;
-    let (sources, emit_interval) = (sources?, emit_interval?);
+    let (sources, emit_interval, key, aggregates) = (sources?, emit_interval?, key?, aggregates?);
     source::warn_of_short_timeouts(&sources, emit_interval, report);
-    let (key, aggregates) = (key?, aggregates?);
     let (subtasks, shutdown_timeout) = service?;
     source::warn_of_unused_fields(&sources, &key, &aggregates, report);
     Ok(Config {
+        // Of all layers, which are not known here.
+        fingerprint: String::new(),
         kafka: kafka?,
         sources,
         windows,

@@ -48,6 +48,20 @@ fn what_is_shown_follows_the_reference_and_says_where_it_was_written() {
 }
 
 #[test]
+fn instances_that_are_told_the_same_have_the_same_fingerprint() {
+    let of =
+        |text: &str, overrides: &[&str]| load_text(text, overrides).unwrap().config.fingerprint;
+    let one = of(EXAMPLE, &["kafka.instance_id=one", "topics.partitions=3"]);
+    assert!(one.len() == 64 && one.bytes().all(|b| b.is_ascii_hexdigit()), "{one}");
+    // Wherever it is written, and whatever the instance is called.
+    let table = example_with("[topics]\n", "[topics]\npartitions = 3\n");
+    assert_eq!(of(&table, &["kafka.instance_id=two"]), one);
+    assert_ne!(of(EXAMPLE, &["topics.partitions=4"]), one);
+    let secret = format!("{EXAMPLE}{SECRETS}");
+    assert_eq!(of(&secret, &[]), of(&secret.replace("hush", "hush hush"), &[]));
+}
+
+#[test]
 fn secrets_are_shown_nowhere() {
     let loaded = load_text(&format!("{EXAMPLE}{SECRETS}"), &[]).unwrap();
     let json = loaded.effective.to_json();

@@ -33,6 +33,7 @@ struct Bench {
 fn state(now: Arc<Mutex<Now>>, subtasks: u16) -> HttpState {
     let info = MetricsInfo {
         librdkafka: "2.12.1".to_owned(),
+        config_sha256: "0".repeat(64),
         sources: vec![SourceInfo {
             topic: "orders".to_owned(),
             strategy: "ascending".to_owned(),
@@ -251,6 +252,7 @@ fn a_snapshot() -> Snapshot {
             position: Some(7),
             end_offset: Some(9),
             last_stable_offset: None,
+            committed: None,
             history: PartitionHistory::default(),
         }],
         recent: vec![FiredWindow {

@@ -45,6 +45,7 @@ fn partition(partition: i32, newest_behind: u64) -> PartitionSnapshot {
         position: Some(100),
         end_offset: Some(100),
         last_stable_offset: Some(100),
+        committed: None,
         history: PartitionHistory {
             records: 100,
             accepted: 100,

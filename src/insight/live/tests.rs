@@ -29,6 +29,7 @@ fn partition(number: i32, watermark: Option<i64>) -> PartitionSnapshot {
         position: Some(5),
         end_offset: Some(7),
         last_stable_offset: None,
+        committed: None,
         history: PartitionHistory::default(),
     }
 }

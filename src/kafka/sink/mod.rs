@@ -408,6 +408,10 @@ impl TransactionalSink for KafkaSink {
         Ok(())
     }
 
+    fn in_flight(&self) -> usize {
+        usize::try_from(self.producer.in_flight_count()).unwrap_or(0)
+    }
+
     fn limits(&self, topic: OutputTopic) -> TopicLimits {
         self.limits.get(&topic).copied().unwrap_or_default()
     }

@@ -95,8 +95,8 @@ fn a_service_whose_producers_all_break_ends_and_says_how_often_it_tried() {
 
 #[test]
 fn two_processes_of_one_name_are_told_apart_in_the_group() {
-    let cluster = MockCluster::new(1).unwrap();
-    let (one, other) = (sink(&cluster).clients, sink(&cluster).clients);
+    let clients = || sink(&MockCluster::new(1).unwrap()).clients;
+    let (one, other) = (clients(), clients());
     assert_eq!(one.client_id, other.client_id);
     assert_ne!(one.member_id, other.member_id);
     assert!(

@@ -57,6 +57,7 @@ fn full() -> Bench {
         position: Some(4),
         end_offset: Some(9),
         last_stable_offset: None,
+        committed: Some(4),
         history: PartitionHistory::default(),
         ..at(0, START)
     };
@@ -141,7 +142,7 @@ impl Situation {
             "while all are idle" => self.all_idle,
             "before the first fetch" => !self.fetched,
             "while none is" => !self.window,
-            "before the first" => !self.committed,
+            "before the first" | "before the first commit of all" => !self.committed,
             "a code before its first error" => !self.error,
             "other strategies" => !self.adaptive,
             "strategies without a bound"
@@ -175,6 +176,7 @@ impl Situation {
             },
             position: self.fetched.then_some(4),
             end_offset: self.fetched.then_some(9),
+            committed: self.committed.then_some(4),
             ..fresh(0)
         };
         let holder = (self.record && !self.all_idle).then_some(partition.id);

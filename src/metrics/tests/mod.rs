@@ -41,6 +41,7 @@ fn bench_of(subtasks: u16) -> Bench {
 fn bench_reading(sources: Vec<SourceInfo>, subtasks: u16) -> Bench {
     let info = MetricsInfo {
         librdkafka: "2.12.1".to_owned(),
+        config_sha256: "0".repeat(64),
         sources,
         window_size: Duration::from_mins(1),
         allowed_lateness: Duration::from_secs(5),
@@ -116,6 +117,7 @@ fn fresh(partition: i32) -> PartitionSnapshot {
         position: None,
         end_offset: None,
         last_stable_offset: None,
+        committed: None,
         history: PartitionHistory::default(),
     }
 }
@@ -404,6 +406,7 @@ fn in_the_middle_of_a_scrape_the_loop_counts_and_publishes() {
     };
     let info = MetricsInfo {
         librdkafka: "2.12.1".to_owned(),
+        config_sha256: "0".repeat(64),
         sources: vec![source],
         window_size: Duration::from_mins(1),
         allowed_lateness: Duration::ZERO,
