@@ -40,6 +40,8 @@ pub(super) struct Clients {
     pub(super) member_id: String,
     on_error: OnError,
     clock: Clock,
+    /// The group's protocol is the classic one.
+    classic: bool,
 }
 
 impl Clients {
@@ -105,6 +107,7 @@ impl Clients {
             member_id,
             on_error,
             clock,
+            classic: !kafka.newer_group_protocol(),
         }
     }
 
@@ -112,7 +115,7 @@ impl Clients {
         &self,
         topics: Arc<TopicNumbers>,
     ) -> Result<BaseConsumer<ConsumerEvents>, ConnectError> {
-        let context = ConsumerEvents::new(self.clock, topics, self.reports());
+        let context = ConsumerEvents::new(self.clock, topics, self.classic, self.reports());
         self.consumer.create_with_context(context).map_err(|error| ConnectError::client(&error))
     }
 

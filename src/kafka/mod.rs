@@ -11,6 +11,7 @@ mod changelog_topic;
 mod client;
 pub mod embedded;
 mod ending;
+mod following;
 mod group;
 mod headers;
 pub mod load;

@@ -12,6 +12,7 @@ use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{ClientContext, Statistics, TopicPartitionList};
 
 use super::client::TopicNumbers;
+use super::following::Following;
 use super::report::Reports;
 use crate::clock::Clock;
 use crate::event_time::{MonotonicTime, PartitionId};
@@ -41,6 +42,8 @@ pub(super) struct ConsumerEvents {
     clock: Clock,
     topics: Arc<TopicNumbers>,
     rebalances: Mutex<VecDeque<RebalanceEvent>>,
+    /// With the classic protocol.
+    following: Option<Mutex<Following>>,
     statistics: Mutex<Option<(MonotonicTime, BTreeMap<PartitionId, PartitionStatistics>)>>,
     last_error: Mutex<Option<(RDKafkaErrorCode, String)>>,
     closing: AtomicBool,
@@ -49,11 +52,17 @@ pub(super) struct ConsumerEvents {
 }
 
 impl ConsumerEvents {
-    pub(super) fn new(clock: Clock, topics: Arc<TopicNumbers>, reports: Reports) -> Self {
+    pub(super) fn new(
+        clock: Clock,
+        topics: Arc<TopicNumbers>,
+        classic: bool,
+        reports: Reports,
+    ) -> Self {
         Self {
             clock,
             topics,
             rebalances: Mutex::default(),
+            following: classic.then(Mutex::default),
             statistics: Mutex::default(),
             last_error: Mutex::default(),
             closing: AtomicBool::new(false),
@@ -64,6 +73,11 @@ impl ConsumerEvents {
 
     pub(super) fn next_rebalance(&self) -> Option<RebalanceEvent> {
         lock(&self.rebalances).pop_front()
+    }
+
+    /// Whether the client ignores what becomes of its group, for good.
+    pub(super) fn follows_no_more(&self) -> bool {
+        self.following.as_ref().is_some_and(|following| lock(following).is_lost())
     }
 
     /// The newest statistics, unless they are too old to be evidence.
@@ -89,6 +103,10 @@ impl ConsumerEvents {
     /// From now on partitions are given up at once, since what was to be committed is; or no longer.
     pub(super) fn closes(&self, closing: bool) {
         self.closing.store(closing, Ordering::Relaxed);
+        // What comes next is of another membership.
+        if let Some(following) = &self.following {
+            *lock(following) = Following::default();
+        }
     }
 
     fn ids(&self, partitions: &TopicPartitionList) -> Vec<PartitionId> {
@@ -110,6 +128,9 @@ impl ClientContext for ConsumerEvents {
                         .is_ok_and(|idle| idle < ANSWERED_LATELY.as_micros())
             })
         };
+        if let (Some(following), Some(group)) = (&self.following, &statistics.cgrp) {
+            lock(following).seen(&group.join_state);
+        }
         let mut partitions = BTreeMap::new();
         for (name, topic) in &statistics.topics {
             for (number, partition) in &topic.partitions {
@@ -171,6 +192,9 @@ impl ConsumerContext for ConsumerEvents {
             _ if consumer.assignment_lost() => RebalanceEvent::Lost(ids),
             _ => RebalanceEvent::Revoking(ids),
         };
+        if let Some(following) = &self.following {
+            lock(following).event(&event);
+        }
         lock(&self.rebalances).push_back(event);
     }
 

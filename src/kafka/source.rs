@@ -241,6 +241,11 @@ impl Source for KafkaSource {
         if let Some(event) = context.next_rebalance() {
             return Ok(event.into());
         }
+        if context.follows_no_more() {
+            // Its end would wait for a rebalance that never ends; that of the process takes it out of the group.
+            std::mem::forget(Arc::clone(&self.consumer));
+            return Err(SourceError::Fatal(FOLLOWS_NO_MORE.to_owned()));
+        }
         if self.out_of_range.get() {
             match self.go_on_at_the_oldest() {
                 // The brokers do not answer; the poll may still have news of the group.
@@ -464,6 +469,9 @@ pub(super) fn retry(error: &KafkaError) -> SourceError {
 pub(super) fn fatal(error: &KafkaError) -> SourceError {
     SourceError::Fatal(error.to_string())
 }
+
+const FOLLOWS_NO_MORE: &str = "the Kafka client does not follow its group any more, since a topic has changed in the middle \
+    of a rebalance (a fault of librdkafka); start this instance again: what was not committed is read again";
 
 /// How long the group is asked what it has committed before the loop looks around again: open transactions of members
 /// that were killed may hold the answer back for as long as these last.

@@ -29,6 +29,8 @@ pub(crate) struct Fleet {
     pub(crate) unfinished: usize,
     /// Processes that ended themselves, since their loop stood still in a call of the client library.
     stood_still: usize,
+    /// Processes that ended, since their client had ceased to follow the group when the topic grew.
+    pub(crate) strayed: usize,
     /// Where the logs are.
     pub(crate) logs: PathBuf,
 }
@@ -74,6 +76,7 @@ impl Fleet {
             objections: Vec::new(),
             unfinished: 0,
             stood_still: 0,
+            strayed: 0,
             logs,
         }
     }
@@ -118,6 +121,7 @@ impl Fleet {
                 End::AsAsked => {}
                 End::Unfinished => self.unfinished += 1,
                 End::Fenced => seen.fenced += 1,
+                End::Strayed => self.strayed += 1,
                 End::StoodStill if self.stood_still == 0 => {
                     self.stood_still += 1;
                     println!("chaos: a loop stood still: {}", instance.tail());
@@ -312,6 +316,8 @@ enum End {
     Unfinished,
     /// Another one has its name, and it said so.
     Fenced,
+    /// Its client ignored the group, and it said so.
+    Strayed,
     /// It said so itself. Once in a run is bad luck with the client library.
     StoodStill,
     Unexpected,
@@ -326,6 +332,7 @@ fn how_it_ended(instance: &mut Instance, status: ExitStatus) -> End {
         _ if failed && instance.may_be_replaced && log.contains("transactional id") => End::Fenced,
         State::Stopping if failed && log.contains("read again") => End::Unfinished,
         _ if status.code() == Some(STANDS_STILL) => End::StoodStill,
+        _ if failed && log.contains("does not follow its group any more") => End::Strayed,
         State::Running | State::Stalled | State::Stopping => End::Unexpected,
     }
 }

@@ -339,9 +339,10 @@ impl Run {
             println!("chaos: {} x {kind:?}: {recovery}", took.len());
         }
         println!(
-            "chaos: {:?}, {} stops that could not commit",
+            "chaos: {:?}, {} stops that could not commit, {} that did not follow their group any more",
             self.fleet.evidence(),
-            self.fleet.unfinished
+            self.fleet.unfinished,
+            self.fleet.strayed
         );
     }
 
