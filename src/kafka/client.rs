@@ -8,7 +8,7 @@ use std::time::Duration;
 use rdkafka::ClientConfig;
 use rdkafka::admin::AdminClient;
 use rdkafka::client::DefaultClientContext;
-use rdkafka::consumer::BaseConsumer;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::BaseProducer;
 
@@ -191,6 +191,23 @@ impl Clients {
     ) -> Result<EndsAside<AdminClient<DefaultClientContext>>, ConnectError> {
         self.common.create().map(EndsAside::new).map_err(|error| ConnectError::client(&error))
     }
+}
+
+/// The partitions of a topic, in their order; none of one that is not there.
+pub(super) fn partitions_of(
+    consumer: &BaseConsumer<Reported>,
+    topic: &str,
+    timeout: Duration,
+) -> Result<Vec<i32>, KafkaError> {
+    // All topics are asked for, since asking for one may create it.
+    let metadata = consumer.fetch_metadata(None, timeout)?;
+    let found = metadata.topics().iter().filter(|found| found.name() == topic);
+    let mut partitions: Vec<_> = found
+        .flat_map(rdkafka::metadata::MetadataTopic::partitions)
+        .map(rdkafka::metadata::MetadataPartition::id)
+        .collect();
+    partitions.sort_unstable();
+    Ok(partitions)
 }
 
 /// The input topics by their number.

@@ -9,7 +9,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::OnError;
 use super::admin::{block_on, changelog_topics, options};
-use super::client::{Clients, REQUEST_TIMEOUT};
+use super::client::{Clients, REQUEST_TIMEOUT, partitions_of};
 use super::members::Member;
 use super::report::Reported;
 use crate::clock::Clock;
@@ -230,18 +230,8 @@ impl Reset {
     }
 
     fn partitions(&self, topic: &str) -> Result<Vec<i32>, ResetError> {
-        // All topics are asked for, since asking for one may create it.
-        let metadata = self
-            .consumer
-            .fetch_metadata(None, REQUEST_TIMEOUT)
-            .map_err(|error| request("asking for the topics".to_owned(), &error))?;
-        let found = metadata.topics().iter().filter(|found| found.name() == topic);
-        let mut partitions: Vec<_> = found
-            .flat_map(rdkafka::metadata::MetadataTopic::partitions)
-            .map(rdkafka::metadata::MetadataPartition::id)
-            .collect();
-        partitions.sort_unstable();
-        Ok(partitions)
+        partitions_of(&self.consumer, topic, REQUEST_TIMEOUT)
+            .map_err(|error| request("asking for the topics".to_owned(), &error))
     }
 
     fn committed(&self, topic: &str, partitions: &[i32]) -> Result<Vec<Option<i64>>, ResetError> {

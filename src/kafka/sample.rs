@@ -9,7 +9,7 @@ use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::OnError;
-use super::client::Clients;
+use super::client::{Clients, partitions_of};
 use super::record::KafkaRecord;
 use super::report::Reported;
 use crate::clock::Clock;
@@ -90,16 +90,8 @@ impl Sample {
     ) -> Result<Self, SampleError> {
         let client = |error: KafkaError| SampleError::Client(error.to_string());
         let consumer = Clients::new(config, 0, clock, on_error).sampler().map_err(client)?;
-        let metadata = consumer
-            .fetch_metadata(None, TIMEOUT)
+        let partitions = partitions_of(&consumer, topic, TIMEOUT)
             .map_err(|error| request("asking for the topics", &error))?;
-        // All topics are asked for, since asking for one may create it.
-        let found = metadata.topics().iter().filter(|found| found.name() == topic);
-        let mut partitions: Vec<_> = found
-            .flat_map(rdkafka::metadata::MetadataTopic::partitions)
-            .map(rdkafka::metadata::MetadataPartition::id)
-            .collect();
-        partitions.sort_unstable();
         if partitions.is_empty() {
             return Err(SampleError::NoTopic(topic.to_owned()));
         }
