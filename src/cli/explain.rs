@@ -4,8 +4,7 @@ use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::{Failure, Output};
-use crate::http::client;
+use super::{Failure, Output, ask};
 
 /// Ask a running service why a window has or has not fired.
 #[derive(Debug, Args)]
@@ -44,9 +43,7 @@ struct Problem {
 impl Explain {
     pub(super) fn execute(self, out: &mut Output) -> Result<(), Failure> {
         let other = |error: String| Failure::Other(error.into());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let asked = runtime.block_on(client::get(&self.url, &self.path()));
-        let (code, body) = asked.map_err(|error| Failure::Other(Box::new(error)))?;
+        let (code, body) = ask(&self.url, &self.path())?;
         if code != 200 {
             let problem = serde_json::from_str::<Problem>(&body).map(|problem| problem.detail);
             return Err(other(problem.unwrap_or_else(|_| {

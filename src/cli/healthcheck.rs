@@ -4,8 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Args;
 
-use super::{Failure, Output};
-use crate::http::client;
+use super::{Failure, Output, ask};
 
 /// Ask the service on this machine whether it lives; the exit code tells. For images without a shell.
 #[derive(Debug, Args)]
@@ -21,9 +20,7 @@ pub(super) struct Healthcheck {
 impl Healthcheck {
     pub(super) fn execute(self, out: &mut Output) -> Result<(), Failure> {
         let path = if self.ready { "/readyz" } else { "/livez" };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let asked = runtime.block_on(client::get(&self.url, path));
-        let (code, body) = asked.map_err(|error| Failure::Other(Box::new(error)))?;
+        let (code, body) = ask(&self.url, path)?;
         if code != 200 {
             let said = format!("{}{path} answers {code}: {}", self.url, body.trim());
             return Err(Failure::Other(said.into()));

@@ -203,6 +203,13 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Asks a running service: the status code and the body.
+fn ask(url: &str, path: &str) -> Result<(u16, String), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let asked = runtime.block_on(crate::http::client::get(url, path));
+    asked.map_err(|error| Failure::Other(Box::new(error)))
+}
+
 /// Reads a duration as the configuration writes it.
 fn duration(text: &str) -> Result<std::time::Duration, String> {
     let parsed = text.parse::<jiff::SignedDuration>().map_err(|error| error.to_string())?;
