@@ -221,8 +221,10 @@ pub(super) fn not_created(
     if *refused >= REFUSED_AT_MOST {
         return Err(ConnectError::TooFewBrokers { topic, cause, waited: FIRST_WAIT * *refused });
     }
+    if *refused == 0 {
+        tracing::warn!(topic, cause, "fewer brokers than replicas; asking again for half a minute");
+    }
     *refused += 1;
-    tracing::warn!(topic, cause, "fewer brokers than replicas; asking again");
     Ok(())
 }
 
