@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::image::listen;
 use crate::job::{job, least_grace};
-use crate::tools::{IMAGE, at, list, text, yaml};
+use crate::tools::{IMAGE, at, list, package, text, yaml};
 
 fn services() -> serde_json::Map<String, Value> {
     let compose = yaml("docker-compose.yml").remove(0);
@@ -161,7 +161,7 @@ fn every_file_that_is_mounted_is_there() {
                 continue;
             };
             seen += 1;
-            assert!(crate::tools::package().join(file).exists(), "{name}: {file} is not there");
+            assert!(package().join(file).exists(), "{name}: {file} is not there");
             assert!(volume.ends_with(":ro"), "{name}: {volume} can be written to");
         }
     }
@@ -179,4 +179,26 @@ fn images_have_a_version_and_kafka_is_that_of_the_tests() {
             assert!(pom.contains(&format!(">{version}</")), "{name}: {version} is not tested");
         }
     }
+}
+
+#[test]
+fn grafana_finds_its_sources_and_their_passwords() {
+    let services = services();
+    let folder = "deploy/grafana/provisioning/datasources";
+    let mut seen = 0;
+    for file in std::fs::read_dir(package().join(folder)).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        for source in list(&yaml(&format!("{folder}/{name}"))[0], "/datasources") {
+            seen += 1;
+            let address = at(source, "/url").trim_start_matches("http://");
+            let (host, _) = address.split_once(':').unwrap();
+            assert!(services.contains_key(host), "{name}: there is no service {host}");
+            for (secret, value) in source["secureJsonData"].as_object().into_iter().flatten() {
+                let variable = value.as_str().unwrap().trim_start_matches('$');
+                let environment = &services["grafana"]["environment"];
+                assert!(environment.get(variable).is_some(), "{name}: {secret} is not set");
+            }
+        }
+    }
+    assert!(seen > 0, "where are the sources?");
 }
