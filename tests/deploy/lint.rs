@@ -33,3 +33,9 @@ fn promtool_takes_the_configuration_of_prometheus() {
     // The rules are where the container has them.
     promtool(&["check", "config", "--syntax-only", path.to_str().unwrap()]);
 }
+
+#[test]
+fn dependencies_have_licences_and_sources_that_are_allowed() {
+    // What is locked has been fetched to build this test.
+    tool("cargo-deny", &["--locked", "--offline", "check", "licenses", "bans", "sources"]);
+}
