@@ -8,11 +8,11 @@ use tidegate::config::{Config, KeyFrom};
 use crate::documents::{RULES, read};
 use crate::image::listen;
 use crate::job::{job, least_grace};
-use crate::tools::{IMAGE, at, kustomized, list, yaml};
+use crate::tools::{IMAGE, at, kustomized, list, text, yaml};
 
-const CONFIG: &str = "deploy/kubernetes/base/tidegate.toml";
 const BASE: &str = "deploy/kubernetes/base";
 const EXAMPLE: &str = "deploy/kubernetes/example";
+const STANDBY: &str = "deploy/kubernetes/example-standby";
 const POD: &str = "/spec/template/spec";
 
 /// All objects of a kind, by their names.
@@ -34,25 +34,29 @@ fn container(stateful_set: &Value) -> &Value {
     &containers[0]
 }
 
-/// The job of a rendered folder, as its first pod reads it.
+/// The job of a rendered folder, as its first pod reads it: from the file that the ConfigMap has the text of.
 fn config(documents: &[Value]) -> Config {
+    let map = object(documents, "ConfigMap");
+    let files = [BASE, STANDBY].map(|folder| format!("{folder}/tidegate.toml"));
+    let file = files.iter().find(|file| text(file) == at(&map, "/data/tidegate.toml")).unwrap();
     let stateful_set = object(documents, "StatefulSet");
     let variables = list(container(&stateful_set), "/env").iter();
     let variables =
         variables.map(|of| (at(of, "/name").to_owned(), at(of, "/value").to_owned())).collect();
-    job(&[CONFIG], variables, &format!("{}-0", at(&stateful_set, "/metadata/name")))
+    job(&[file.as_str()], variables, &format!("{}-0", at(&stateful_set, "/metadata/name")))
 }
 
 #[test]
 fn the_program_takes_the_configuration() {
-    for folder in [BASE, EXAMPLE] {
+    for folder in [BASE, EXAMPLE, STANDBY] {
         let documents = kustomized(folder);
         let config = config(&documents);
         assert_eq!(config.kafka.instance_id, "tidegate-0", "a pod's name is the instance's");
-        // What is rendered is the file.
         let map = object(&documents, "ConfigMap");
-        assert_eq!(at(&map, "/data/tidegate.toml"), crate::tools::text(CONFIG));
         let stateful_set = object(&documents, "StatefulSet");
+        // What the scrape job is named by, and the rules take a job for a group.
+        let labels = &stateful_set["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(labels["app.kubernetes.io/instance"], config.kafka.group_id.as_str());
         let container = container(&stateful_set);
         let arguments = serde_json::json!(["run", "--config", "/etc/tidegate/tidegate.toml"]);
         assert_eq!(container["args"], arguments);
@@ -91,7 +95,7 @@ fn ports_are_those_that_the_program_listens_at() {
 
 #[test]
 fn brokers_are_where_the_network_policy_lets_it_go() {
-    for folder in [BASE, EXAMPLE] {
+    for folder in [BASE, EXAMPLE, STANDBY] {
         let documents = kustomized(folder);
         let config = config(&documents);
         let (_, port) = config.kafka.bootstrap_servers.rsplit_once(':').unwrap();
@@ -122,8 +126,21 @@ fn it_ends_before_it_is_killed_and_is_back_before_its_partitions_move() {
 }
 
 #[test]
+fn a_standby_is_not_waited_for_and_takes_over_at_once() {
+    let documents = kustomized(STANDBY);
+    let config = config(&documents);
+    assert!(config.key.needs_all_partitions(), "pods would share the partitions");
+    assert!(!config.kafka.static_membership, "they would be kept for the one that has gone");
+    let stateful_set = object(&documents, "StatefulSet");
+    assert_eq!(stateful_set["spec"]["replicas"], 2);
+    let container = container(&stateful_set);
+    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/livez");
+    assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/livez");
+}
+
+#[test]
 fn the_pod_is_restricted_and_its_image_has_a_version() {
-    for folder in [BASE, EXAMPLE] {
+    for folder in [BASE, EXAMPLE, STANDBY] {
         let stateful_set = object(&kustomized(folder), "StatefulSet");
         let pod = stateful_set.pointer(POD).unwrap();
         assert_eq!(pod["automountServiceAccountToken"], false);
@@ -169,9 +186,8 @@ fn selectors_find_the_pods() {
             assert_eq!(labels[name], *value, "{kind}: {name}");
         }
     }
-    // The rules take a scrape job for a group.
     let monitor = object(&documents, "PodMonitor");
-    assert_eq!(labels[at(&monitor, "/spec/jobLabel")], config(&documents).kafka.group_id.as_str());
+    assert_eq!(at(&monitor, "/spec/jobLabel"), "app.kubernetes.io/instance");
 }
 
 #[test]
@@ -247,7 +263,7 @@ fn the_changelog_is_declared_as_the_service_would_create_it() {
     assert_eq!(changelog["partitions"], input["partitions"]);
     assert_eq!(changelog["replicas"], input["replicas"]);
     let settings = changelog["config"].as_object().unwrap();
-    let source = crate::tools::text("src/kafka/changelog_topic.rs");
+    let source = text("src/kafka/changelog_topic.rs");
     let (_, created) = source.split_once("const SETTINGS").unwrap();
     let (created, _) = created.split_once("];\n").unwrap();
     let created: Vec<_> = created.split('"').skip(1).step_by(2).collect();

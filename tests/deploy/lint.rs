@@ -20,8 +20,8 @@ fn yamllint_takes_all_yaml() {
 
 #[test]
 fn kubernetes_takes_the_manifests() {
-    for folder in ["deploy/kubernetes/base", "deploy/kubernetes/example"] {
-        let path = rendered(folder);
+    for folder in ["base", "example", "example-standby"] {
+        let path = rendered(&format!("deploy/kubernetes/{folder}"));
         tool("kubernetes-validate", &["--strict", path.to_str().unwrap()]);
         std::fs::remove_file(path).unwrap();
     }
