@@ -35,6 +35,7 @@ RUN sed -i '/^\[\[/,$d' Cargo.toml \
 
 # The sources may be older than what was built a moment ago, and cargo goes by the time.
 COPY config/default.toml config/
+COPY web/ web/
 COPY src/ src/
 ARG REVISION=unknown
 RUN touch src/main.rs src/lib.rs \

@@ -1,6 +1,7 @@
 //! `docker-compose.yml` against the program, the image, and the other files that it names.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde_json::Value;
 
@@ -128,6 +129,11 @@ fn ports_are_published_to_this_machine_alone_and_lead_to_who_listens() {
     assert_eq!(published["tidegate"], listen().port().to_string());
     let prometheus = text("deploy/compose/prometheus.yml");
     assert!(prometheus.contains(&format!("[\"tidegate:{}\"]", listen().port())));
+    let exporter = environment(&services["exporter"])["TIDEGATE__EXPORT__POSTGRES__LISTEN"].clone();
+    let exporter = exporter.parse::<SocketAddr>().unwrap().port();
+    assert!(prometheus.contains(&format!("[\"exporter:{exporter}\"]")));
+    let check = services["exporter"]["healthcheck"]["test"].to_string();
+    assert!(check.contains(&format!("\"http://127.0.0.1:{exporter}\"")), "{check}");
     let sources = text("deploy/grafana/provisioning/datasources/prometheus.yml");
     assert!(sources.contains(&format!("url: http://prometheus:{}\n", published["prometheus"])));
     assert_eq!(published["kafka"], "9092");
