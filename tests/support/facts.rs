@@ -31,10 +31,15 @@ pub(crate) struct Fired {
     pub(crate) watermark: i64,
 }
 
-/// Takes all outputs. Panes that follow each other are put in order of their shards, which has no meaning.
+/// Takes all outputs. Panes that one combine fires are put in order of their shards, which has no meaning; a late record's
+/// pane comes before those of the combine that the same record brings about.
 pub(crate) fn take_facts(subtask: &mut Subtask) -> Vec<Fact> {
     let mut facts: Vec<Fact> = std::iter::from_fn(|| take_fact(subtask)).collect();
-    for panes in facts.chunk_by_mut(|a, b| matches!((a, b), (Fact::Fired(_), Fact::Fired(_)))) {
+    let together = |a: &Fact, b: &Fact| match (a, b) {
+        (Fact::Fired(a), Fact::Fired(b)) => a.timing == b.timing,
+        _ => false,
+    };
+    for panes in facts.chunk_by_mut(together) {
         panes.sort_by_key(|fact| match fact {
             Fact::Fired(fired) => fired.shard,
             Fact::Watermark(_) | Fact::Status(..) => None,
