@@ -114,6 +114,42 @@ fn a_property_that_the_client_does_not_know_is_a_fault() {
     assert!(faults.contains("sasl.pasword") && faults.contains("linger.ms"), "{faults}");
 }
 
+/// With the files that they name, which are empty but for the secrets.
+#[test]
+fn each_example_of_security_is_good_and_hides_its_secrets() {
+    const SECRET: &str = "hush";
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("security");
+    std::fs::create_dir_all(&folder).unwrap();
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/config/security");
+    let documented =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/README.md")).unwrap();
+    let mut count = 0;
+    for example in std::fs::read_dir(examples).unwrap() {
+        let path = example.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(documented.contains(&format!("(../config/security/{name})")), "{name}");
+        let example = std::fs::read_to_string(&path).unwrap();
+        // Also what is there to be taken in.
+        let example = example.replace("\n#\"", "\n\"");
+        for file in example.split("\"/run/secrets/").skip(1) {
+            std::fs::write(folder.join(file.split('"').next().unwrap()), SECRET).unwrap();
+        }
+        let local = folder.join(name);
+        let here = format!("{}/", folder.display());
+        std::fs::write(&local, example.replace("/run/secrets/", &here)).unwrap();
+        let local = local.to_str().unwrap();
+        let sets = SETTINGS.iter().flat_map(|setting| ["--set", setting]);
+        let arguments: Vec<_> = ["check", "--config", local].into_iter().chain(sets).collect();
+        let checked = tidegate(&arguments);
+        assert!(checked.status.success(), "{name}: {}", text(&checked.stderr));
+        assert!(text(&checked.stdout).contains("(no warnings)"), "{}", text(&checked.stdout));
+        let shown = tidegate(&[&["config"], &arguments[1..]].concat());
+        assert!(!text(&shown.stdout).contains(SECRET), "{}", text(&shown.stdout));
+        count += 1;
+    }
+    assert!(count >= 5);
+}
+
 #[test]
 fn the_reference_is_printed_whole() {
     let output = tidegate(&["config", "--default"]);

@@ -29,6 +29,8 @@ mod lint;
 #[cfg(feature = "real-kafka")]
 #[path = "deploy/live.rs"]
 mod live;
+#[path = "support/rights.rs"]
+mod rights;
 #[path = "deploy/rules.rs"]
 mod rules;
 #[path = "deploy/runbook.rs"]

@@ -24,6 +24,8 @@ mod bad_input;
 mod changelog;
 #[path = "kafka/drift.rs"]
 mod drift;
+#[path = "kafka/encryption.rs"]
+mod encryption;
 #[path = "kafka/explain.rs"]
 mod explain;
 #[path = "kafka/flights.rs"]
@@ -32,6 +34,8 @@ mod flights;
 mod growth;
 #[path = "kafka/limits.rs"]
 mod limits;
+#[path = "kafka/missing_rights.rs"]
+mod missing_rights;
 #[path = "kafka/moves.rs"]
 mod moves;
 #[path = "kafka/outages.rs"]
@@ -50,6 +54,8 @@ mod state;
 mod stops;
 #[path = "kafka/subtasks.rs"]
 mod subtasks;
+#[path = "kafka/tokens.rs"]
+mod tokens;
 #[path = "kafka/topics.rs"]
 mod topics;
 #[path = "kafka/until_end.rs"]

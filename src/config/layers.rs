@@ -249,11 +249,12 @@ fn forget_twins(root: &mut Value, layer: &Value) {
     }
 }
 
-/// The tables that may hold secrets: those of librdkafka properties, and the database.
-pub(super) const SECRET_TABLES: [&str; 4] = [
+/// The tables that may hold secrets: those of librdkafka properties, the client credentials, and the database.
+pub(super) const SECRET_TABLES: [&str; 5] = [
     "kafka.properties",
     "kafka.consumer.properties",
     "kafka.producer.properties",
+    "kafka.oauth",
     "export.postgres",
 ];
 

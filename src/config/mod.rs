@@ -9,6 +9,7 @@ mod fault;
 mod key_path;
 mod layers;
 mod load;
+mod oauth;
 mod parse;
 mod properties;
 mod settings;
@@ -31,6 +32,7 @@ pub use export::{DatabaseTls, PostgresExport, RESERVED_COLUMNS, Secret};
 pub use fault::ConfigFault;
 pub use layers::Sources;
 pub use load::{Loaded, default_toml, host_name, load};
+pub use oauth::{OAuth, TokenEndpoint};
 pub(crate) use parse::{duration, parse_start as start};
 pub use properties::Properties;
 
@@ -101,11 +103,13 @@ pub struct Kafka {
     pub consumer_properties: Properties,
     /// librdkafka properties for the producer alone.
     pub producer_properties: Properties,
+    /// Who gives tokens to show to the brokers; `None`: they ask for something else.
+    pub oauth: Option<OAuth>,
 }
 
 impl Kafka {
     /// A property of the consumer, wherever it was written.
-    fn consumer_property(&self, name: &str) -> Option<&str> {
+    pub(crate) fn consumer_property(&self, name: &str) -> Option<&str> {
         self.consumer_properties.get(name).or_else(|| self.properties.get(name))
     }
 

@@ -46,6 +46,7 @@ pub(super) struct KafkaSettings {
     pub(super) properties: Properties,
     pub(super) consumer: ClientSettings,
     pub(super) producer: ClientSettings,
+    pub(super) oauth: OAuthSettings,
 }
 
 /// `[kafka.consumer]`, `[kafka.producer]`
@@ -53,6 +54,28 @@ pub(super) struct KafkaSettings {
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 pub(super) struct ClientSettings {
     pub(super) properties: Properties,
+}
+
+/// `[kafka.oauth]`
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(super) struct OAuthSettings {
+    pub(super) token_endpoint: Option<String>,
+    pub(super) client_id: Option<String>,
+    pub(super) client_secret: Option<String>,
+    pub(super) client_secret_file: Option<String>,
+    pub(super) scope: Option<String>,
+    pub(super) extensions: Option<String>,
+    pub(super) ca_file: Option<String>,
+}
+
+impl fmt::Debug for OAuthSettings {
+    /// The secret is not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OAuthSettings")
+            .field("token_endpoint", &self.token_endpoint)
+            .finish_non_exhaustive()
+    }
 }
 
 /// `[[source]]`

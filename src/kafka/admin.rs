@@ -9,8 +9,11 @@ use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::client::{Clients, REQUEST_TIMEOUT};
+use super::oauth::TokenError;
 use super::rebalance::ConsumerEvents;
-use crate::config::Config;
+use super::refusal::Refusals;
+use super::right::MissingRight;
+use crate::config::{Config, Kafka};
 use crate::pipeline::{OutputTopic, Time, TopicLimits};
 
 /// Why the service cannot work with this cluster.
@@ -20,15 +23,58 @@ pub enum ConnectError {
     #[error("the Kafka client cannot be made: {0}; see [kafka.properties] in the configuration")]
     Client(String),
     /// Wrong credentials.
-    #[error(
-        "the brokers at {brokers} refuse the credentials: {cause}; see [kafka.properties] in the configuration"
-    )]
+    #[error("the brokers at {brokers} refuse the credentials: {cause}; {remedy}")]
     Credentials {
         /// Where.
         brokers: String,
         /// What they said.
         cause: String,
+        /// What would be right.
+        remedy: &'static str,
     },
+    /// No token to show to the brokers.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// A broker's certificate.
+    #[error("the certificate of the broker at {broker} is not accepted: {cause}; {remedy}")]
+    Certificate {
+        /// Where.
+        broker: String,
+        /// What is wrong with it.
+        cause: String,
+        /// What would be right.
+        remedy: &'static str,
+    },
+    /// The certificate of this client, or that it has none.
+    #[error(
+        "the broker at {broker} does not accept this client's certificate: {cause}; in [kafka.properties], \
+         \"ssl.certificate.location\" and \"ssl.key.location\" must be of one by an authority that the broker trusts, and \
+         that has not expired"
+    )]
+    ClientCertificate {
+        /// Where.
+        broker: String,
+        /// What it said.
+        cause: String,
+    },
+    /// Encrypted here and not there, or the other way round.
+    #[error(
+        "the listener at {broker} is of another kind than \"security.protocol\" = \"{protocol}\" in [kafka.properties] \
+         says: {cause}; {remedy}"
+    )]
+    Listener {
+        /// Where.
+        broker: String,
+        /// What is configured.
+        protocol: String,
+        /// What the client said.
+        cause: String,
+        /// What would be right.
+        remedy: &'static str,
+    },
+    /// A right is missing.
+    #[error("{0}")]
+    Right(MissingRight),
     /// Topics that the configuration names and the cluster lacks.
     #[error(
         "missing topics: `{}`; create them, or set `topics.create = true` to have them created", .0.join("`, `")
@@ -122,13 +168,14 @@ pub(super) fn wait_for_topics(
     time: &impl Time,
 ) -> Result<Option<()>, ConnectError> {
     let (mut created, mut refused) = (false, 0);
-    while let Some(known) = wait_for_brokers(&config.kafka.bootstrap_servers, consumer, time)? {
+    while let Some(known) = wait_for_brokers(&config.kafka, consumer, time)? {
         let inputs = config.sources.iter().map(|source| source.topic.clone());
         let wanted = inputs.chain(output_topics(config).into_values());
         let missing: Vec<_> = wanted.filter(|topic| !known.contains(topic)).collect();
         if missing.is_empty() {
             return Ok(Some(()));
         }
+        check_visible(consumer, config, &missing)?;
         if !config.topics.create {
             return Err(ConnectError::MissingTopics(missing));
         }
@@ -142,11 +189,12 @@ pub(super) fn wait_for_topics(
 
 /// Waits until the brokers answer; the names of all topics. `Ok(None)` if somebody asked to stop meanwhile.
 pub(super) fn wait_for_brokers(
-    brokers: &str,
+    kafka: &Kafka,
     consumer: &BaseConsumer<ConsumerEvents>,
     time: &impl Time,
 ) -> Result<Option<Vec<String>>, ConnectError> {
-    let mut wait = FIRST_WAIT;
+    let brokers = &kafka.bootstrap_servers;
+    let (mut wait, mut refusals) = (FIRST_WAIT, Refusals::default());
     while !time.stopping() {
         // Nothing ends a request that waits for a connection, so these are short: a stop is not to wait long.
         let patience =
@@ -163,17 +211,47 @@ pub(super) fn wait_for_brokers(
         while consumer.poll(NEWS_TIMEOUT).is_some() {}
         let (code, reason) = consumer.context().take_error().unzip();
         let reason = reason.unwrap_or_else(|| error.to_string());
-        if matches!(
-            code,
-            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed)
-        ) {
-            return Err(ConnectError::Credentials { brokers: brokers.to_owned(), cause: reason });
+        // Without a token the client has not tried to connect, and whoever keeps the tokens tells of it.
+        match consumer.context().token_failure() {
+            Some(failure) if failure.lasting => return Err(failure.into()),
+            Some(_) => {
+                time.wait(wait);
+                wait = (wait * 2).min(LONGEST_WAIT);
+                continue;
+            }
+            None => {}
+        }
+        if let Some(refusal) = refusals.judge(code, &reason, kafka) {
+            return Err(refusal);
         }
         tracing::warn!(brokers, reason, retry_in_ms = wait.as_millis(), "no broker answers");
         time.wait(wait);
         wait = (wait * 2).min(LONGEST_WAIT);
     }
     Ok(None)
+}
+
+/// A topic that its reader or writer may not see looks like one that is not there; asked for by its name, the brokers tell
+/// the difference.
+fn check_visible(
+    consumer: &BaseConsumer<ConsumerEvents>,
+    config: &Config,
+    missing: &[String],
+) -> Result<(), ConnectError> {
+    let client = &config.kafka;
+    let creates = client.consumer_property("allow.auto.create.topics").is_some();
+    for topic in missing.iter().filter(|_| !creates) {
+        let Ok(metadata) = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT) else { continue };
+        let error = metadata.topics().first().and_then(rdkafka::metadata::MetadataTopic::error);
+        if error.is_some_and(|error| {
+            RDKafkaErrorCode::from(error) == RDKafkaErrorCode::TopicAuthorizationFailed
+        }) {
+            let is_read = config.sources.iter().any(|source| source.topic == *topic);
+            let operation = if is_read { "Read" } else { "Write" };
+            return Err(ConnectError::Right(MissingRight::topic(operation, topic)));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the brokers have answered: all topics are there, then, or will be.

@@ -6,7 +6,7 @@ use rdkafka::Offset;
 use rdkafka::consumer::{Consumer, RebalanceProtocol};
 
 use super::client::REQUEST_TIMEOUT;
-use super::source::{KafkaSource, fatal, retry};
+use super::source::{KafkaSource, fatal};
 use crate::event_time::PartitionId;
 use crate::pipeline::{Source as _, SourceError};
 
@@ -20,11 +20,11 @@ impl KafkaSource {
             let ends = self
                 .consumer
                 .fetch_watermarks(self.topics.name(id), id.partition, REQUEST_TIMEOUT)
-                .map_err(|error| retry(&error))?;
+                .map_err(|error| self.retry(&error))?;
             positions.insert(id, self.check(id, progress.position, ends, &mut missing)?);
         }
         // One that was assigned a moment ago may have been fetched from once, where nothing is, before it was paused.
-        let held = self.consumer.assignment().map_err(|error| retry(&error))?;
+        let held = self.consumer.assignment().map_err(|error| self.retry(&error))?;
         if held.count() > positions.len() {
             self.ended_early.set(true);
         }

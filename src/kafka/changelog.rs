@@ -12,7 +12,9 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::changelog_topic;
 use super::client::{Clients, REQUEST_TIMEOUT};
 use super::ending::EndsAside;
+use super::oauth::Held;
 use super::report::Reported;
+use super::right::MissingRight;
 use crate::event_time::PartitionId;
 use crate::pipeline::{Changelog, ChangelogEvent, SourceError};
 
@@ -27,10 +29,10 @@ pub struct KafkaChangelog {
     /// How often in a row one of them was not there.
     absences: u32,
     /// Sees also what is not committed: how the topics are divided, and where their partitions end.
-    looker: Option<EndsAside<BaseConsumer<Reported>>>,
-    reader: Option<EndsAside<BaseConsumer<Reported>>>,
+    looker: Option<EndsAside<Held<BaseConsumer<Reported>>>>,
+    reader: Option<EndsAside<Held<BaseConsumer<Reported>>>>,
     /// Will be the first reader.
-    spare: Option<EndsAside<BaseConsumer<Reported>>>,
+    spare: Option<EndsAside<Held<BaseConsumer<Reported>>>>,
     open: BTreeMap<PartitionId, OpenPartition>,
 }
 
@@ -74,6 +76,16 @@ impl KafkaChangelog {
         }
     }
 
+    /// What a failed request means.
+    fn retry(&self, error: &KafkaError) -> SourceError {
+        let code = error.rdkafka_error_code();
+        if code == Some(rdkafka::types::RDKafkaErrorCode::TopicAuthorizationFailed) {
+            let names: Vec<_> = self.topics.values().map(String::as_str).collect();
+            return SourceError::Fatal(MissingRight::topic("Read", names.join("`, `")).to_string());
+        }
+        SourceError::Retry(format!("reading the changelog: {error}"))
+    }
+
     fn name(&self, at: PartitionId) -> &str {
         self.topics.get(&at.topic).map_or("", String::as_str)
     }
@@ -87,7 +99,7 @@ impl KafkaChangelog {
     fn looker(&mut self) -> Result<&BaseConsumer<Reported>, SourceError> {
         let looker = match self.looker.take() {
             Some(looker) => looker,
-            None => self.clients.looker().map_err(|error| retry(&error))?,
+            None => self.clients.looker().map_err(|error| self.retry(&error))?,
         };
         Ok(self.looker.insert(looker))
     }
@@ -120,10 +132,10 @@ impl KafkaChangelog {
         }
         // The ends have numbers below those of all times.
         let answer = self.looker()?.offsets_for_times(list, REQUEST_TIMEOUT);
-        let answer = answer.map_err(|error| retry(&error))?;
+        let answer = answer.map_err(|error| self.retry(&error))?;
         let mut offsets = BTreeMap::new();
         for element in answer.elements() {
-            element.error().map_err(|error| retry(&error))?;
+            element.error().map_err(|error| self.retry(&error))?;
             let at = self.at(element.topic(), element.partition());
             if let (Some(at), Offset::Offset(offset)) = (at, element.offset()) {
                 offsets.insert(at, offset);
@@ -168,7 +180,8 @@ impl KafkaChangelog {
 
     /// Transaction markers have no message, but the client's position passes them.
     fn look_at_positions(&mut self) {
-        let Some(Ok(positions)) = self.reader.as_deref().map(Consumer::position) else { return };
+        let positions = self.reader.as_ref().map(|reader| reader.position());
+        let Some(Ok(positions)) = positions else { return };
         for element in positions.elements() {
             if let (Some(at), Offset::Offset(offset)) =
                 (self.at(element.topic(), element.partition()), element.offset())
@@ -201,7 +214,7 @@ impl Changelog for KafkaChangelog {
         // It finds its way to the brokers while the other one looks.
         let reader = match self.spare.take() {
             Some(spare) => spare,
-            None => self.clients.reader().map_err(|error| retry(&error))?,
+            None => self.clients.reader().map_err(|error| self.retry(&error))?,
         };
         // Where this fails, whether the topic is still there is looked at once more.
         let open = self.bounds(partitions).inspect_err(|_| self.known.clear())?;
@@ -223,7 +236,7 @@ impl Changelog for KafkaChangelog {
             for topic in topics {
                 reader
                     .fetch_metadata(Some(topic), REQUEST_TIMEOUT)
-                    .map_err(|error| retry(&error))?;
+                    .map_err(|error| self.retry(&error))?;
             }
             reader.assign(&list).map_err(|error| fatal(&error))?;
             self.reader = Some(reader);
@@ -249,7 +262,7 @@ impl Changelog for KafkaChangelog {
         while messages.len() < most {
             let wait = if messages.is_empty() { timeout } else { Duration::ZERO };
             let Some(message) = reader.poll(wait) else { break };
-            messages.push(message.map_err(|error| retry(&error))?);
+            messages.push(message.map_err(|error| self.retry(&error))?);
         }
         if messages.is_empty() {
             self.look_at_positions();
@@ -296,17 +309,6 @@ impl Changelog for KafkaChangelog {
 
 /// The tries come at growing intervals: with the last of these the topic has not been there for some seconds.
 const GONE_AFTER: u32 = 6;
-
-fn retry(error: &KafkaError) -> SourceError {
-    if error.rdkafka_error_code()
-        == Some(rdkafka::types::RDKafkaErrorCode::TopicAuthorizationFailed)
-    {
-        return SourceError::Fatal(format!(
-            "no right to read the changelog (operation Read on the topic): {error}"
-        ));
-    }
-    SourceError::Retry(format!("reading the changelog: {error}"))
-}
 
 fn fatal(error: &KafkaError) -> SourceError {
     SourceError::Fatal(error.to_string())

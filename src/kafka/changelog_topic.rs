@@ -10,6 +10,7 @@ use super::admin::{
 use super::client::{Clients, REQUEST_TIMEOUT};
 use super::rebalance::ConsumerEvents;
 use super::report::Reported;
+use super::right::MissingRight;
 use crate::config::Config;
 use crate::pipeline::{SourceError, Time};
 
@@ -103,7 +104,7 @@ fn check(clients: &Clients, name: &str) -> Result<(), ConnectError> {
     if settings.is_empty() {
         tracing::warn!(
             topic = name,
-            "the changelog's settings cannot be read, so they are not checked"
+            "the changelog's settings cannot be read (operation DescribeConfigs on the topic), so they are not checked"
         );
     }
     for (setting, found) in settings {
@@ -158,10 +159,9 @@ pub(super) fn grow(
             Ok(_) => {
                 tracing::info!(topic = name, partitions = wanted, "changelog partitions added");
             }
-            Err((_, code @ RDKafkaErrorCode::TopicAuthorizationFailed)) => {
-                return Err(SourceError::Fatal(format!(
-                    "no right to add partitions to the changelog topic `{name}` (operation Alter): {code}"
-                )));
+            Err((_, RDKafkaErrorCode::TopicAuthorizationFailed)) => {
+                let right = MissingRight::topic("Alter", name);
+                return Err(SourceError::Fatal(format!("partitions are to be added: {right}")));
             }
             // Another instance may have been faster.
             Err((_, code)) => return Err(retry(code.to_string())),

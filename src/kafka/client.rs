@@ -15,6 +15,7 @@ use rdkafka::producer::BaseProducer;
 use super::OnError;
 use super::admin::ConnectError;
 use super::ending::EndsAside;
+use super::oauth::{Held, Native, Tokens};
 use super::rebalance::ConsumerEvents;
 use super::report::{Reported, Reports};
 use super::sink::Deliveries;
@@ -40,6 +41,8 @@ pub(super) struct Clients {
     pub(super) member_id: String,
     on_error: OnError,
     clock: Clock,
+    /// Where the brokers ask for them.
+    tokens: Option<Arc<Tokens>>,
     /// The group's protocol is the classic one.
     classic: bool,
 }
@@ -54,6 +57,9 @@ impl Clients {
             client.set("bootstrap.servers", &kafka.bootstrap_servers);
             client.set("client.id", &client_id);
             client.set("reconnect.backoff.max.ms", "5000");
+            if kafka.oauth.is_some() {
+                client.set("sasl.mechanism", "OAUTHBEARER");
+            }
             let own = own.iter().flat_map(|properties| properties.iter());
             // What people set wins over what was measured, and what the guarantees depend on wins over both.
             for (name, value) in defaults.iter().copied().chain(own).chain(fixed.iter().copied()) {
@@ -107,6 +113,7 @@ impl Clients {
             member_id,
             on_error,
             clock,
+            tokens: kafka.oauth.as_ref().map(|oauth| Tokens::of(oauth, clock)),
             classic: !kafka.newer_group_protocol(),
         }
     }
@@ -114,13 +121,15 @@ impl Clients {
     pub(super) fn consumer(
         &self,
         topics: Arc<TopicNumbers>,
-    ) -> Result<BaseConsumer<ConsumerEvents>, ConnectError> {
-        let context = ConsumerEvents::new(self.clock, topics, self.classic, self.reports());
-        self.consumer.create_with_context(context).map_err(|error| ConnectError::client(&error))
+    ) -> Result<Held<BaseConsumer<ConsumerEvents>>, ConnectError> {
+        let tokens = self.tokens.clone();
+        let context = ConsumerEvents::new(self.clock, topics, self.classic, self.reports(), tokens);
+        let made = self.consumer.create_with_context(context);
+        made.map(|consumer| self.held(consumer)).map_err(|error| ConnectError::client(&error))
     }
 
     /// A client that reads what is committed of the changelog.
-    pub(super) fn reader(&self) -> Result<EndsAside<BaseConsumer<Reported>>, KafkaError> {
+    pub(super) fn reader(&self) -> Result<EndsAside<Held<BaseConsumer<Reported>>>, KafkaError> {
         let mut config = self.common.clone();
         for (name, value) in READER {
             config.set(name, value);
@@ -128,27 +137,32 @@ impl Clients {
         // A client without one cannot read; it does not join.
         config.set("group.id", &self.group_id);
         config.set("isolation.level", "read_committed");
-        config.create_with_context(Reported(self.reports())).map(EndsAside::new)
+        self.reported(&config).map(EndsAside::new)
     }
 
     /// A client that looks at topics and reads nothing; it sees also what is not committed.
-    pub(super) fn looker(&self) -> Result<EndsAside<BaseConsumer<Reported>>, KafkaError> {
+    pub(super) fn looker(&self) -> Result<EndsAside<Held<BaseConsumer<Reported>>>, KafkaError> {
         let mut config = self.common.clone();
         config.set("isolation.level", "read_uncommitted");
-        config.create_with_context(Reported(self.reports())).map(EndsAside::new)
+        self.reported(&config).map(EndsAside::new)
     }
 
     /// A client that looks at a group, and commits for it, without being a member.
-    pub(super) fn outside(&self, group_id: &str) -> Result<BaseConsumer<Reported>, KafkaError> {
+    pub(super) fn outside(
+        &self,
+        group_id: &str,
+    ) -> Result<Held<BaseConsumer<Reported>>, KafkaError> {
+        self.await_token()?;
         let mut config = self.common.clone();
         config.set("group.id", group_id);
         config.set("enable.auto.commit", "false");
         config.set("isolation.level", "read_committed");
-        config.create_with_context(Reported(self.reports()))
+        self.reported(&config)
     }
 
     /// A client that reads a sample of an input: it joins no group and commits nothing.
-    pub(super) fn sampler(&self) -> Result<BaseConsumer<Reported>, KafkaError> {
+    pub(super) fn sampler(&self) -> Result<Held<BaseConsumer<Reported>>, KafkaError> {
+        self.await_token()?;
         let mut config = self.common.clone();
         for (name, value) in CONSUMER {
             config.set(name, value);
@@ -159,7 +173,7 @@ impl Clients {
         config.set("enable.auto.offset.store", "false");
         config.set("auto.offset.reset", "earliest");
         config.set("isolation.level", "read_committed");
-        config.create_with_context(Reported(self.reports()))
+        self.reported(&config)
     }
 
     /// A producer whose batches fit every topic, since a broker's limit is for a batch and a batch is never split. A
@@ -168,7 +182,7 @@ impl Clients {
         &self,
         batch_bytes: usize,
         message_bytes: usize,
-    ) -> Result<EndsAside<BaseProducer<Deliveries>>, ConnectError> {
+    ) -> Result<EndsAside<Held<BaseProducer<Deliveries>>>, ConnectError> {
         let mut config = self.producer.clone();
         // librdkafka's own limits: 1,000 to 1,000,000,000 bytes.
         let message_bytes = message_bytes.clamp(1_000, 1_000_000_000);
@@ -178,7 +192,7 @@ impl Clients {
         config.set("batch.size", batch_bytes.max(1).min(wanted).to_string());
         config
             .create_with_context(Deliveries::new(self.reports()))
-            .map(EndsAside::new)
+            .map(|producer| EndsAside::new(self.held(producer)))
             .map_err(|error| ConnectError::client(&error))
     }
 
@@ -186,12 +200,29 @@ impl Clients {
         Reports::new(self.clock, Arc::clone(&self.on_error))
     }
 
-    pub(super) fn admin(
-        &self,
-    ) -> Result<EndsAside<AdminClient<DefaultClientContext>>, ConnectError> {
-        self.common.create().map(EndsAside::new).map_err(|error| ConnectError::client(&error))
+    pub(super) fn admin(&self) -> Result<EndsAside<Admin>, ConnectError> {
+        let made = self.common.create();
+        made.map(|admin| EndsAside::new(self.held(admin)))
+            .map_err(|error| ConnectError::client(&error))
+    }
+
+    fn reported(&self, config: &ClientConfig) -> Result<Held<BaseConsumer<Reported>>, KafkaError> {
+        config.create_with_context(Reported(self.reports())).map(|consumer| self.held(consumer))
+    }
+
+    fn held<C: Native>(&self, client: C) -> Held<C> {
+        Held::new(client, self.tokens.as_ref())
+    }
+
+    /// For those who do not wait for brokers, and would only see that none answers.
+    fn await_token(&self) -> Result<(), KafkaError> {
+        let first = self.tokens.as_ref().map_or(Ok(()), |tokens| tokens.first());
+        first.map_err(|error| KafkaError::ClientCreation(error.to_string()))
     }
 }
+
+/// Asks the brokers for what is no record.
+pub(super) type Admin = Held<AdminClient<DefaultClientContext>>;
 
 /// The partitions of a topic, in their order; none of one that is not there.
 pub(super) fn partitions_of(

@@ -8,7 +8,7 @@ use rdkafka::consumer::Consumer;
 use super::client::REQUEST_TIMEOUT;
 use super::members::Member;
 use super::rebalance::{RebalanceEvent, unassign};
-use super::source::{KafkaSource, fatal, retry};
+use super::source::{KafkaSource, fatal};
 use crate::pipeline::{Source, SourceError};
 
 impl KafkaSource {
@@ -54,7 +54,8 @@ impl KafkaSource {
 
     /// The members that go by another name: one of ours is what was here before a restart.
     pub(super) fn other_members(&self) -> Result<Vec<String>, SourceError> {
-        let others = self.clients.others(self.consumer.client()).map_err(|error| retry(&error))?;
+        let others =
+            self.clients.others(self.consumer.client()).map_err(|error| self.retry(&error))?;
         Ok(others.iter().map(Member::to_string).collect())
     }
 }

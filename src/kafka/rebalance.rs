@@ -13,6 +13,7 @@ use rdkafka::{ClientContext, Statistics, TopicPartitionList};
 
 use super::client::TopicNumbers;
 use super::following::Following;
+use super::oauth::{TokenError, Tokens};
 use super::report::Reports;
 use crate::clock::Clock;
 use crate::event_time::{MonotonicTime, PartitionId};
@@ -49,6 +50,7 @@ pub(super) struct ConsumerEvents {
     closing: AtomicBool,
     connected: AtomicBool,
     reports: Reports,
+    tokens: Option<Arc<Tokens>>,
 }
 
 impl ConsumerEvents {
@@ -57,6 +59,7 @@ impl ConsumerEvents {
         topics: Arc<TopicNumbers>,
         classic: bool,
         reports: Reports,
+        tokens: Option<Arc<Tokens>>,
     ) -> Self {
         Self {
             clock,
@@ -68,6 +71,7 @@ impl ConsumerEvents {
             closing: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             reports,
+            tokens,
         }
     }
 
@@ -98,6 +102,11 @@ impl ConsumerEvents {
 
     pub(super) fn take_error(&self) -> Option<(RDKafkaErrorCode, String)> {
         lock(&self.last_error).take()
+    }
+
+    /// Why there is nothing to show to brokers that ask for a token.
+    pub(super) fn token_failure(&self) -> Option<TokenError> {
+        self.tokens.as_ref()?.failure()
     }
 
     /// From now on partitions are given up at once, since what was to be committed is; or no longer.
@@ -162,8 +171,9 @@ impl ClientContext for ConsumerEvents {
         self.reports.take(&error, reason);
         if let Some(code) = error.rdkafka_error_code() {
             let mut last = lock(&self.last_error);
-            // That the brokers cannot be reached follows from it, and says less.
-            if !matches!(*last, Some((RDKafkaErrorCode::Authentication, _))) {
+            // That the brokers cannot be reached follows from the others, and says less.
+            let held = last.as_ref().map(|(held, _)| telling(*held));
+            if held.is_none_or(|held| telling(code) >= held) {
                 *last = Some((code, reason.to_owned()));
             }
         }
@@ -211,6 +221,17 @@ pub(super) fn unassign(
     match consumer.rebalance_protocol() {
         RebalanceProtocol::Cooperative => consumer.incremental_unassign(partitions),
         RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.unassign(),
+    }
+}
+
+/// How much an error tells of why there is no connection.
+#[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's type has two hundred codes")]
+fn telling(code: RDKafkaErrorCode) -> u8 {
+    match code {
+        RDKafkaErrorCode::AllBrokersDown => 0,
+        RDKafkaErrorCode::Authentication => 3,
+        RDKafkaErrorCode::SSL => 2,
+        _ => 1,
     }
 }
 

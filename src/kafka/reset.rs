@@ -11,6 +11,7 @@ use super::OnError;
 use super::admin::{block_on, changelog_topics, options};
 use super::client::{Clients, REQUEST_TIMEOUT, partitions_of};
 use super::members::Member;
+use super::oauth::Held;
 use super::report::Reported;
 use crate::clock::Clock;
 use crate::config::{Config, Start};
@@ -96,7 +97,7 @@ pub struct ResetPlan {
 /// Makes and carries out the plan for one job.
 pub struct Reset {
     clients: Clients,
-    consumer: BaseConsumer<Reported>,
+    consumer: Held<BaseConsumer<Reported>>,
     group: String,
     inputs: Vec<String>,
     changelogs: Vec<String>,

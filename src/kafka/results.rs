@@ -30,10 +30,9 @@ pub fn read_results(
     let clients = Arc::new(Clients::new(&config, 0, clock, Arc::new(|_, _| {})));
     let topics = Arc::new(TopicNumbers::new(&config));
     let consumer = Arc::new(clients.consumer(Arc::clone(&topics))?);
-    let brokers = &config.kafka.bootstrap_servers;
     let mut wait = admin::FIRST_WAIT;
     loop {
-        let Some(known) = admin::wait_for_brokers(brokers, &consumer, time)? else {
+        let Some(known) = admin::wait_for_brokers(&config.kafka, &consumer, time)? else {
             return Ok(None);
         };
         let topic = &config.results.topic;

@@ -10,6 +10,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::OnError;
 use super::client::{Clients, partitions_of};
+use super::oauth::Held;
 use super::record::KafkaRecord;
 use super::report::Reported;
 use crate::clock::Clock;
@@ -58,7 +59,7 @@ pub enum SampleError {
 
 /// A sample under way.
 pub struct Sample {
-    consumer: BaseConsumer<Reported>,
+    consumer: Held<BaseConsumer<Reported>>,
     clock: Clock,
     topic: String,
     number: u16,

@@ -12,8 +12,10 @@ use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
+use super::oauth::Held;
 use super::rebalance::{ConsumerEvents, RebalanceEvent, unassign};
 use super::record::KafkaRecord;
+use super::right::MissingRight;
 use super::sink::mark_of;
 use super::stalls::Stalls;
 use crate::clock::Clock;
@@ -23,7 +25,7 @@ use crate::pipeline::{CommittedOffset, Ends, Polled, Progress, Source, SourceErr
 
 /// One member of the consumer group.
 pub struct KafkaSource {
-    pub(super) consumer: Arc<BaseConsumer<ConsumerEvents>>,
+    pub(super) consumer: Arc<Held<BaseConsumer<ConsumerEvents>>>,
     pub(super) topics: Arc<TopicNumbers>,
     policies: Vec<(Start, OnMissing)>,
     pub(super) clients: Arc<Clients>,
@@ -51,7 +53,7 @@ impl std::fmt::Debug for KafkaSource {
 impl KafkaSource {
     pub(super) fn new(
         config: &Config,
-        consumer: Arc<BaseConsumer<ConsumerEvents>>,
+        consumer: Arc<Held<BaseConsumer<ConsumerEvents>>>,
         topics: Arc<TopicNumbers>,
         clock: Clock,
         clients: Arc<Clients>,
@@ -95,7 +97,7 @@ impl KafkaSource {
             let ends = self
                 .consumer
                 .fetch_watermarks(self.topics.name(*id), id.partition, REQUEST_TIMEOUT)
-                .map_err(|error| retry(&error))?;
+                .map_err(|error| self.retry(&error))?;
             let offset = match wanted {
                 Some(offset) => self.check(*id, *offset, ends, missing)?,
                 None => self.first_beginning(*id, ends)?,
@@ -164,7 +166,7 @@ impl KafkaSource {
         let answer = self
             .consumer
             .offsets_for_times(list, REQUEST_TIMEOUT)
-            .map_err(|error| retry(&error))?;
+            .map_err(|error| self.retry(&error))?;
         let found = answer
             .elements()
             .first()
@@ -182,7 +184,7 @@ impl KafkaSource {
         let metadata = self
             .consumer
             .fetch_metadata(Some(name), REQUEST_TIMEOUT)
-            .map_err(|error| retry(&error))?;
+            .map_err(|error| self.retry(&error))?;
         let found = metadata.topics().iter().flat_map(rdkafka::metadata::MetadataTopic::partitions);
         Ok(found.map(|partition| PartitionId { topic, partition: partition.id() }).collect())
     }
@@ -192,19 +194,23 @@ impl KafkaSource {
         let reported = self.consumer.context().take_error();
         let cause =
             reported.map_or_else(|| error.to_string(), |(_, reason)| format!("{error}: {reason}"));
-        let topics = self.topics.names().join("`, `");
         Err(match error.rdkafka_error_code() {
             _ if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
                 SourceError::Fatal(cause)
             }
-            Some(RDKafkaErrorCode::TopicAuthorizationFailed) => SourceError::Fatal(format!(
-                "no right to read topic `{topics}` (operation Read): {cause}"
-            )),
-            Some(RDKafkaErrorCode::GroupAuthorizationFailed) => SourceError::Fatal(format!(
-                "no right to join the consumer group (operation Read): {cause}"
-            )),
+            Some(
+                RDKafkaErrorCode::TopicAuthorizationFailed
+                | RDKafkaErrorCode::GroupAuthorizationFailed,
+            ) => self.retry(error),
             Some(RDKafkaErrorCode::SaslAuthenticationFailed | RDKafkaErrorCode::Authentication) => {
-                SourceError::Fatal(format!("the brokers refuse the credentials: {cause}"))
+                // What the brokers refuse is a token that has expired.
+                match self.consumer.context().token_failure() {
+                    Some(failure) if !failure.lasting => SourceError::Retry(failure.to_string()),
+                    Some(failure) => SourceError::Fatal(failure.to_string()),
+                    None => {
+                        SourceError::Fatal(format!("the brokers refuse the credentials: {cause}"))
+                    }
+                }
             }
             Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
                 self.vanished(cause)
@@ -215,6 +221,20 @@ impl KafkaSource {
             }
             _ => SourceError::Retry(cause),
         })
+    }
+
+    /// What a failed request means.
+    pub(super) fn retry(&self, error: &KafkaError) -> SourceError {
+        let right = match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {
+                MissingRight::group(&self.clients.group_id)
+            }
+            Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
+                MissingRight::topic("Read", self.topics.names().join("`, `"))
+            }
+            _ => return SourceError::Retry(error.to_string()),
+        };
+        SourceError::Fatal(right.to_string())
     }
 
     /// A topic that the brokers do not know may be new to them; one that is not in the list of all is gone.
@@ -256,6 +276,9 @@ impl Source for KafkaSource {
         loop {
             match self.consumer.poll(timeout) {
                 None => {
+                    if let Some(failure) = context.token_failure().filter(|it| it.lasting) {
+                        return Err(SourceError::Fatal(failure.to_string()));
+                    }
                     self.stalls.borrow_mut().nothing_came(self.clock.monotonic());
                     return Ok(context.next_rebalance().map_or(Polled::Nothing, Polled::from));
                 }
@@ -322,10 +345,10 @@ impl Source for KafkaSource {
         let answer = self
             .consumer
             .committed_offsets(list, COMMITTED_TIMEOUT)
-            .map_err(|error| retry(&error))?;
+            .map_err(|error| self.retry(&error))?;
         let mut committed = BTreeMap::new();
         for element in answer.elements() {
-            element.error().map_err(|error| retry(&error))?;
+            element.error().map_err(|error| self.retry(&error))?;
             let id = self.topics.id(element.topic(), element.partition());
             if let (Some(id), Offset::Offset(offset)) = (id, element.offset()) {
                 committed.insert(id, CommittedOffset { offset, mark: mark_of(element.metadata()) });
@@ -343,8 +366,10 @@ impl Source for KafkaSource {
         let list = self.list(offsets.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
         // In this order, since only a seek wakes the fetchers up. No record can come between, without a poll.
         self.consumer.resume(&list).map_err(|error| fatal(&error))?;
-        let sought =
-            self.consumer.seek_partitions(list, REQUEST_TIMEOUT).map_err(|error| retry(&error))?;
+        let sought = self
+            .consumer
+            .seek_partitions(list, REQUEST_TIMEOUT)
+            .map_err(|error| self.retry(&error))?;
         let failed = sought.elements().iter().find_map(|element| element.error().err());
         if let Some(error) = failed {
             if self.ended_early.take() {
@@ -353,7 +378,7 @@ impl Source for KafkaSource {
             }
             // An assignment takes a moment to begin, and before that there is nothing to seek in.
             self.pause(&offsets.keys().copied().collect())?;
-            return Err(retry(&error));
+            return Err(self.retry(&error));
         }
         self.begun.borrow_mut().extend(offsets);
         Ok(missing)
@@ -416,7 +441,7 @@ impl Source for KafkaSource {
                     id.partition,
                     REQUEST_TIMEOUT,
                 );
-                ends.insert(id, ends_of.map_err(|error| retry(&error))?);
+                ends.insert(id, ends_of.map_err(|error| self.retry(&error))?);
             }
         }
         Ok(ends)
@@ -452,18 +477,6 @@ fn is_of_the_connection(error: &KafkaError) -> bool {
                 | RDKafkaErrorCode::OperationTimedOut
         )
     ) && !matches!(error, KafkaError::MessageConsumptionFatal(_))
-}
-
-pub(super) fn retry(error: &KafkaError) -> SourceError {
-    match error.rdkafka_error_code() {
-        Some(RDKafkaErrorCode::GroupAuthorizationFailed) => SourceError::Fatal(format!(
-            "no right to read the group's offsets (operation Read on the group): {error}"
-        )),
-        Some(RDKafkaErrorCode::TopicAuthorizationFailed) => SourceError::Fatal(format!(
-            "no right to read the input (operation Read on the topic): {error}"
-        )),
-        _ => SourceError::Retry(error.to_string()),
-    }
 }
 
 pub(super) fn fatal(error: &KafkaError) -> SourceError {

@@ -8,6 +8,7 @@ use tidegate::config::{Config, KeyFrom};
 use crate::documents::{RULES, read};
 use crate::image::listen;
 use crate::job::{job, least_grace};
+use crate::rights::{Names, Right, table};
 use crate::tools::{IMAGE, at, kustomized, list, text, yaml};
 
 const BASE: &str = "deploy/kubernetes/base";
@@ -208,48 +209,48 @@ fn the_alerts_of_the_operator_are_those_of_the_rules() {
     );
 }
 
-/// The topics of the job with what it does with each.
-fn topics(config: &Config) -> BTreeMap<String, BTreeSet<&'static str>> {
-    let input = config.sources[0].topic.clone();
-    let changelog = format!("{}-{input}-changelog", config.kafka.group_id);
-    let written = BTreeSet::from(["Write", "DescribeConfigs"]);
-    BTreeMap::from([
-        (input, BTreeSet::from(["Read", "DescribeConfigs"])),
-        (config.results.topic.clone(), written.clone()),
-        (config.late_topic.clone(), written.clone()),
-        (config.dead_letter_topic.clone(), written),
-        (changelog, BTreeSet::from(["Read", "Write", "Delete", "DescribeConfigs"])),
-    ])
+/// The rights of the job, as the documentation lists them.
+fn rights(config: &Config) -> BTreeSet<Right> {
+    let names = Names {
+        group: &config.kafka.group_id,
+        input: &config.sources[0].topic,
+        results: &config.results.topic,
+        late: &config.late_topic,
+        dead: &config.dead_letter_topic,
+        export: "",
+    };
+    let rows = table(&names).into_iter().filter(|row| row.command == "run");
+    rows.map(|row| row.right).collect()
 }
 
 #[test]
 fn strimzi_gives_the_topics_and_the_rights_that_the_job_needs_and_no_more() {
     let documents = kustomized(EXAMPLE);
     let config = config(&documents);
-    let topics = topics(&config);
-    let declared = objects(&documents, "KafkaTopic");
-    assert!(declared.keys().eq(topics.keys()), "{:?} and {:?}", declared.keys(), topics.keys());
+    let wanted = rights(&config);
+    let declared: BTreeSet<_> = objects(&documents, "KafkaTopic").into_keys().collect();
+    let topics = wanted.iter().filter(|right| right.resource == "topic");
+    assert_eq!(declared, topics.map(|right| right.name.clone()).collect());
     assert!(!config.topics.create, "they are there already, and it may not create any");
 
     let user = object(&documents, "KafkaUser");
-    let mut rights = BTreeMap::new();
+    let mut given = BTreeSet::new();
     for acl in list(&user, "/spec/authorization/acls") {
-        let operations = list(acl, "/operations").iter().map(|of| of.as_str().unwrap().to_owned());
-        let of = ["type", "patternType", "name"].map(|part| at(acl, &format!("/resource/{part}")));
-        let held = rights.insert(of.join(" "), operations.collect::<BTreeSet<_>>());
-        assert!(held.is_none(), "{of:?} twice");
+        let resource = match at(acl, "/resource/type") {
+            "transactionalId" => "transactional id",
+            kind => kind,
+        };
+        for operation in list(acl, "/operations") {
+            let new = given.insert(Right {
+                resource: resource.to_owned(),
+                name: at(acl, "/resource/name").to_owned(),
+                prefix: at(acl, "/resource/patternType") == "prefix",
+                operation: operation.as_str().unwrap().to_owned(),
+            });
+            assert!(new, "{acl} twice");
+        }
     }
-    let group = &config.kafka.group_id;
-    let mut wanted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut want = |resource: String, operations: &BTreeSet<&str>| {
-        wanted.insert(resource, operations.iter().map(|of| (*of).to_owned()).collect());
-    };
-    want(format!("group literal {group}"), &BTreeSet::from(["Read"]));
-    want(format!("transactionalId prefix {group}-"), &BTreeSet::from(["Write"]));
-    for (topic, operations) in &topics {
-        want(format!("topic literal {topic}"), operations);
-    }
-    assert_eq!(rights, wanted);
+    assert_eq!(given, wanted);
 }
 
 #[test]

@@ -57,10 +57,15 @@ impl Broker {
         Self::start_with(&[])
     }
 
-    /// The same with more server properties; they win over those that every broker here has. `{port}` and
-    /// `{controller}` in them stand for its two ports.
+    /// The same with more server properties; they win over those that every broker here has. `{port}`,
+    /// `{controller}`, and `{third}` to `{sixth}` in them stand for its ports.
     pub(crate) fn start_with(properties: &[(&str, &str)]) -> Self {
-        let mut broker = Self::format(Place::reserve(), properties);
+        Self::start_with_users(properties, &[])
+    }
+
+    /// The same with users from the beginning, each as `kafka-storage.sh format --add-scram` takes it.
+    pub(crate) fn start_with_users(properties: &[(&str, &str)], users: &[String]) -> Self {
+        let mut broker = Self::format_with_users(Place::reserve(), properties, users);
         broker.wait_until_formatted();
         broker.start_again();
         broker
@@ -68,14 +73,18 @@ impl Broker {
 
     /// Begins to make its data; [`Self::wait_until_formatted`] and [`Self::launch`] go on from there.
     pub(super) fn format(place: Place, properties: &[(&str, &str)]) -> Self {
+        Self::format_with_users(place, properties, &[])
+    }
+
+    fn format_with_users(place: Place, properties: &[(&str, &str)], users: &[String]) -> Self {
         let fetched = Command::new(KAFKA).arg("fetch").status().unwrap();
         assert!(fetched.success(), "no jars of Kafka: `{KAFKA} fetch` failed");
         let Place { port, dir } = place;
         fs::write(dir.join("server.properties"), server_properties(port, properties)).unwrap();
-        let run = Run::spawn(
-            &dir,
-            &["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties"],
-        );
+        let tool =
+            ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties"];
+        let users = users.iter().flat_map(|user| ["--add-scram", user]);
+        let run = Run::spawn(&dir, &tool.into_iter().chain(users).collect::<Vec<_>>());
         Self { port, dir, run }
     }
 
@@ -88,6 +97,11 @@ impl Broker {
     /// [`Self::start_again`].
     pub(crate) fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The same for one of its other ports, 2 to 5.
+    pub(crate) fn at(&self, nth: u16) -> String {
+        format!("127.0.0.1:{}", self.port + nth)
     }
 
     /// Ends it as a power cut would (SIGKILL). Its data stays.
@@ -292,7 +306,7 @@ impl Log {
     }
 }
 
-/// Two free ports, for clients and for the controller, and the folder whose name reserves them among the tests that run
+/// Free ports in a row, for clients, for the controller, and for whatever listeners a test adds, and the folder whose name reserves them among the tests that run
 /// at the same time.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -306,19 +320,19 @@ impl Place {
     /// a process get the same ports, so that a client which has lost its broker never finds another's.
     pub(super) fn reserve() -> Self {
         const FIRST: u16 = 10_000;
-        const PAIRS: u32 = 10_000;
+        const PLACES: u32 = 3_000;
         static TRIED: AtomicU32 = AtomicU32::new(0);
-        for _ in 0..PAIRS {
+        for _ in 0..PLACES {
             let nth = TRIED.fetch_add(1, Ordering::Relaxed);
-            let pair = process::id().wrapping_mul(16).wrapping_add(nth) % PAIRS;
-            let port = FIRST + 2 * u16::try_from(pair).unwrap();
+            let row = process::id().wrapping_mul(16).wrapping_add(nth) % PLACES;
+            let port = FIRST + PORTS * u16::try_from(row).unwrap();
             let dir = env::temp_dir().join(format!("tidegate-broker-{port}"));
             if fs::create_dir(&dir).is_err() {
                 continue;
             }
             let place = Self { port, dir };
             let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-            if is_free(place.port) && is_free(place.controller()) {
+            if (port..port + PORTS).all(is_free) {
                 return place;
             }
             fs::remove_dir(&place.dir).unwrap();
@@ -370,7 +384,11 @@ log.retention.check.interval.ms=5000
     for (key, value) in more {
         let value = value
             .replace("{port}", &port.to_string())
-            .replace("{controller}", &controller.to_string());
+            .replace("{controller}", &controller.to_string())
+            .replace("{third}", &(port + 2).to_string())
+            .replace("{fourth}", &(port + 3).to_string())
+            .replace("{fifth}", &(port + 4).to_string())
+            .replace("{sixth}", &(port + 5).to_string());
         writeln!(properties, "{key}={value}").unwrap();
     }
     properties
@@ -395,6 +413,9 @@ fn assert_reachable(bootstrap: &str) {
         "KAFKA_BOOTSTRAP is {bootstrap}, where no broker can be reached: {errors:?}"
     );
 }
+
+/// How many ports each broker has.
+const PORTS: u16 = 6;
 
 const KAFKA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kafka-dist/kafka");
 const CLUSTER_ID: &str = "dGlkZWdhdGUtdGVzdHMtMA"; // 16 bytes in base64: "tidegate-tests-0"

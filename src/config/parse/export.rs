@@ -145,7 +145,7 @@ fn parse_password(
     }
 }
 
-fn readable(text: &str) -> Result<PathBuf, String> {
+pub(super) fn readable(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     std::fs::File::open(path)
         .map(|_| path.to_owned())

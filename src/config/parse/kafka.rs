@@ -1,6 +1,6 @@
 //! `[kafka]`: the cluster, the group and the properties of librdkafka.
 
-use super::{Surroundings, values};
+use super::{Surroundings, oauth, values};
 use crate::config::Kafka;
 use crate::config::fault::{Noted, Report};
 use crate::config::key_path::KeyPath;
@@ -42,6 +42,7 @@ pub(super) fn parse(
         parse_properties("kafka.consumer.properties", &settings.consumer.properties, report);
     let producer_properties =
         parse_properties("kafka.producer.properties", &settings.producer.properties, report);
+    let oauth = oauth::parse(&settings.oauth, properties.as_ref().ok(), report);
     let kafka = Kafka {
         bootstrap_servers: bootstrap_servers?,
         group_id: group_id?,
@@ -50,6 +51,7 @@ pub(super) fn parse(
         properties: properties?,
         consumer_properties: consumer_properties?,
         producer_properties: producer_properties?,
+        oauth: oauth?,
     };
     if kafka.newer_group_protocol() {
         check_newer_protocol(&kafka, report);
@@ -183,7 +185,7 @@ const LONGEST_INSTANCE: usize = values::LONGEST_TOPIC - 3;
 const DECIDED_BY_BROKER: [&str; 2] = ["session.timeout.ms", "heartbeat.interval.ms"];
 
 /// Properties on which the guarantees depend, and what there is instead.
-const REFUSED: [(&str, &str); 22] = [
+const REFUSED: [(&str, &str); 30] = [
     ("bootstrap.servers", "write kafka.bootstrap_servers"),
     ("metadata.broker.list", "write kafka.bootstrap_servers"),
     (
@@ -191,6 +193,14 @@ const REFUSED: [(&str, &str); 22] = [
         "the instances of a group know each other by it, and it is made of kafka.instance_id",
     ),
     ("group.id", "write kafka.group_id"),
+    ("sasl.oauthbearer.method", "write [kafka.oauth], and leave it out"),
+    ("sasl.oauthbearer.token.endpoint.url", "write kafka.oauth.token_endpoint"),
+    ("sasl.oauthbearer.client.id", "write kafka.oauth.client_id"),
+    ("sasl.oauthbearer.client.credentials.client.id", "write kafka.oauth.client_id"),
+    ("sasl.oauthbearer.client.secret", CLIENT_SECRET),
+    ("sasl.oauthbearer.client.credentials.client.secret", CLIENT_SECRET),
+    ("sasl.oauthbearer.scope", "write kafka.oauth.scope"),
+    ("sasl.oauthbearer.extensions", "write kafka.oauth.extensions"),
     (
         "group.instance.id",
         "write kafka.static_membership = true, and it is made of kafka.instance_id",
@@ -220,6 +230,7 @@ const REFUSED: [(&str, &str); 22] = [
     ("partitioner_cb", PARTITIONER),
 ];
 
+const CLIENT_SECRET: &str = "write kafka.oauth.client_secret, or client_secret_file";
 const COMMITS: &str =
     "offsets are committed with the results they belong to; write delivery.commit_interval";
 const ACKS: &str = "a result is written when all replicas in sync have it";

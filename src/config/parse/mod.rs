@@ -6,6 +6,7 @@
 mod export;
 mod grouping;
 mod kafka;
+mod oauth;
 mod output;
 mod source;
 mod values;

@@ -9,6 +9,7 @@ use rdkafka::producer::Producer;
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::{KafkaSink, Life, TOLD_WITHIN};
+use crate::kafka::MissingRight;
 use crate::pipeline::SinkError;
 
 impl KafkaSink {
@@ -44,13 +45,13 @@ impl KafkaSink {
     fn classify_transaction(&mut self, error: &RDKafkaError) -> SinkError {
         let cause = format!("{} ({})", error.string(), error.name());
         match error.code() {
-            RDKafkaErrorCode::TransactionalIdAuthorizationFailed => SinkError::Fatal(format!(
-                "no right to write under transactional id `{}` (operation Write): {cause}",
-                self.clients.transactional_id
-            )),
-            RDKafkaErrorCode::GroupAuthorizationFailed => SinkError::Fatal(format!(
-                "no right to commit the group's offsets (operation Read on the group): {cause}"
-            )),
+            RDKafkaErrorCode::TransactionalIdAuthorizationFailed => {
+                let id = &self.clients.transactional_id;
+                SinkError::Fatal(MissingRight::transactional_id(id).to_string())
+            }
+            RDKafkaErrorCode::GroupAuthorizationFailed => {
+                SinkError::Fatal(MissingRight::group(&self.clients.group_id).to_string())
+            }
             code if error.is_fatal() => self.fatal(code, &cause),
             RDKafkaErrorCode::UnknownMemberId
             | RDKafkaErrorCode::IllegalGeneration
@@ -75,9 +76,9 @@ impl KafkaSink {
                 let to = self.topics.iter().find(|(_, name)| **name == topic).map(|(to, _)| *to)?;
                 Some(SinkError::Refused { to, topic, cause })
             }
-            RDKafkaErrorCode::TopicAuthorizationFailed => Some(SinkError::Fatal(format!(
-                "no right to write topic `{topic}` (operation Write): {cause}"
-            ))),
+            RDKafkaErrorCode::TopicAuthorizationFailed => {
+                Some(SinkError::Fatal(MissingRight::topic("Write", topic).to_string()))
+            }
             RDKafkaErrorCode::UnknownTopicOrPartition
             | RDKafkaErrorCode::UnknownTopic
             | RDKafkaErrorCode::UnknownPartition => {

@@ -26,6 +26,7 @@ use crate::event_time::{MonotonicTime, Sharding};
 use crate::kafka::admin::{self, ConnectError};
 use crate::kafka::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use crate::kafka::ending::EndsAside;
+use crate::kafka::oauth::Held;
 use crate::kafka::rebalance::ConsumerEvents;
 use crate::kafka::report::Reports;
 use crate::pipeline::{
@@ -35,8 +36,8 @@ use trim::{Superseding, Trim};
 
 /// The producer of one subtask, transactional if the guarantee asks for it.
 pub struct KafkaSink {
-    producer: Arc<EndsAside<BaseProducer<Deliveries>>>,
-    consumer: Arc<BaseConsumer<ConsumerEvents>>,
+    producer: Arc<EndsAside<Held<BaseProducer<Deliveries>>>>,
+    consumer: Arc<Held<BaseConsumer<ConsumerEvents>>>,
     clients: Arc<Clients>,
     inputs: TopicNumbers,
     topics: BTreeMap<OutputTopic, String>,
@@ -149,7 +150,7 @@ impl KafkaSink {
     pub(super) fn new(
         config: &Config,
         clients: Arc<Clients>,
-        consumer: Arc<BaseConsumer<ConsumerEvents>>,
+        consumer: Arc<Held<BaseConsumer<ConsumerEvents>>>,
         limits: BTreeMap<OutputTopic, TopicLimits>,
         clock: Clock,
         time: &impl Time,

@@ -6,15 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rdkafka::admin::{AdminClient, AdminOptions};
-use rdkafka::client::DefaultClientContext;
+use rdkafka::admin::AdminOptions;
 use rdkafka::error::KafkaResult;
 use rdkafka::producer::Producer;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::KafkaSink;
 use crate::event_time::MonotonicTime;
-use crate::kafka::client::REQUEST_TIMEOUT;
+use crate::kafka::client::{Admin, REQUEST_TIMEOUT};
 use crate::kafka::ending::EndsAside;
 
 /// By topic and partition, the offset before which nothing is needed any more.
@@ -27,7 +26,7 @@ type Answer = Pin<Box<dyn Future<Output = KafkaResult<TopicPartitionList>> + Sen
 pub(super) struct Trim {
     /// The broker deletes records when asked.
     enabled: bool,
-    admin: Option<EndsAside<AdminClient<DefaultClientContext>>>,
+    admin: Option<EndsAside<Admin>>,
     answers: Vec<Answer>,
     /// What may go, since the last request.
     due: Superseding,

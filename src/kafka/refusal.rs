@@ -1,0 +1,148 @@
+//! What the client says of its connections, as far as waiting does not mend it.
+
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use openssl::ssl::{SslConnector, SslMethod};
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::{X509, X509VerifyResult};
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::admin::ConnectError;
+use crate::config::{Kafka, Properties};
+
+/// Looks at the errors of one client until it is connected.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// How often in a row a listener has hung up as one does that is of another kind. A broker that ends does that too.
+    hung_up: u32,
+}
+
+impl Refusals {
+    /// What an error means; `None` where it may pass.
+    pub(super) fn judge(
+        &mut self,
+        code: Option<RDKafkaErrorCode>,
+        reason: &str,
+        kafka: &Kafka,
+    ) -> Option<ConnectError> {
+        let brokers = kafka.bootstrap_servers.clone();
+        if matches!(
+            code,
+            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed)
+        ) {
+            let cause = reason.to_owned();
+            return Some(ConnectError::Credentials {
+                brokers,
+                cause,
+                remedy: of_credentials(kafka),
+            });
+        }
+        let broker = broker_of(reason).unwrap_or(&brokers).to_owned();
+        let has = |part: &str| reason.contains(part);
+        if has("certificate verify failed") {
+            let found = look_at(&broker, &kafka.properties);
+            let (cause, remedy) = found.unwrap_or_else(|| (reason.to_owned(), AUTHORITY));
+            return Some(ConnectError::Certificate { broker, cause, remedy });
+        }
+        if has("alert") && (has("certificate") || has("unknown ca") || has("handshake failure")) {
+            let cause = reason.to_owned();
+            return Some(ConnectError::ClientCertificate { broker, cause });
+        }
+        let remedy = if has("wrong version number") || has("PLAINTEXT broker listener?") {
+            "it is not encrypted: write \"PLAINTEXT\" or \"SASL_PLAINTEXT\", or the port of a listener that is"
+        } else if has("SSL listener?") {
+            "it may be encrypted: write \"SSL\" or \"SASL_SSL\", or the port of a listener that is not"
+        } else if has("SASL authentication") {
+            "it may ask for credentials: write \"SASL_SSL\" or \"SASL_PLAINTEXT\" and sasl.mechanism"
+        } else {
+            self.hung_up = 0;
+            return None;
+        };
+        self.hung_up += 1;
+        if self.hung_up < HUNG_UP_AT_LEAST {
+            return None;
+        }
+        let protocol = kafka.properties.get("security.protocol").unwrap_or("PLAINTEXT").to_owned();
+        Some(ConnectError::Listener { broker, protocol, cause: reason.to_owned(), remedy })
+    }
+}
+
+fn of_credentials(kafka: &Kafka) -> &'static str {
+    if kafka.oauth.is_some() {
+        "client, scope and extensions in [kafka.oauth] must be such that the brokers take the token"
+    } else {
+        "sasl.mechanism, sasl.username and sasl.password in [kafka.properties] must be those of a user that they know"
+    }
+}
+
+/// The address in `sasl_ssl://127.0.0.1:9093/bootstrap: SSL handshake failed: ...`.
+fn broker_of(reason: &str) -> Option<&str> {
+    let (_, rest) = reason.split_once("://")?;
+    rest.split('/').next().filter(|address| address.contains(':'))
+}
+
+/// Why a certificate is not accepted, which the client does not tell: asks the broker for it once more. Nothing is sent on
+/// the connection. `None` where it has become good, or cannot be seen.
+fn look_at(broker: &str, properties: &Properties) -> Option<(String, &'static str)> {
+    let (host, _) = broker.rsplit_once(':')?;
+    let host = host.trim_matches(['[', ']']);
+    let mut connector = SslConnector::builder(SslMethod::tls_client()).ok()?;
+    if let Some(pem) = properties.get("ssl.ca.pem") {
+        let mut store = X509StoreBuilder::new().ok()?;
+        for certificate in X509::stack_from_pem(pem.as_bytes()).ok()? {
+            store.add_cert(certificate).ok()?;
+        }
+        connector.set_cert_store(store.build());
+    } else if let Some(file) = properties.get("ssl.ca.location") {
+        connector.set_ca_file(file).ok()?;
+    } else {
+        connector.set_ca_file(openssl_probe::probe().cert_file?).ok()?;
+    }
+    let mut configuration = connector.build().configure().ok()?;
+    let identified = properties.get("ssl.endpoint.identification.algorithm") != Some("none");
+    configuration.set_verify_hostname(identified);
+    let address = broker.to_socket_addrs().ok()?.next()?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    let openssl::ssl::HandshakeError::Failure(failed) =
+        configuration.connect(host, stream).err()?
+    else {
+        return None;
+    };
+    let said = match failed.ssl().verify_result() {
+        X509VerifyResult::OK => return None,
+        refused => refused.error_string(),
+    };
+    let remedy = if said.contains("mismatch") {
+        "write the name in kafka.bootstrap_servers that the certificate is for, and see advertised.listeners of the brokers"
+    } else if said.contains("expired") {
+        "it has to be renewed on the broker"
+    } else if said.contains("not yet valid") {
+        "the clock here, or that of its authority, is wrong"
+    } else {
+        AUTHORITY
+    };
+    Some((said.to_owned(), remedy))
+}
+
+const AUTHORITY: &str =
+    "name the certificate of its authority in [kafka.properties], \"ssl.ca.location\"";
+
+/// So often in a row must a listener hang up in the same way.
+const HUNG_UP_AT_LEAST: u32 = 3;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_broker_is_taken_from_what_the_client_says() {
+        let reason = "sasl_ssl://[::1]:9093/bootstrap: SSL handshake failed: error";
+        assert_eq!(broker_of(reason), Some("[::1]:9093"));
+        assert_eq!(broker_of("2/2 brokers are down"), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! SASL OAUTHBEARER: tokens got with client credentials, and new ones before they end.
+
+use std::time::Duration;
+
+use tidegate::clock::Clock;
+
+use super::encryption::{CHANGELOG, refused, with};
+use super::outages::read_on;
+use crate::support::endpoint::Endpoint;
+use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics, finish};
+use crate::support::process::Tidegate;
+use crate::support::secured::{Listener, SECRET, Secured, USER};
+
+fn job(secured: &Secured, prefix: &str, url: &str) -> String {
+    let example = secured.example("oauth", Listener::Sasl);
+    with(&config("", prefix), &example.replace("https://login.example.com/oauth2/token", url))
+}
+
+/// The lifetime is short, and the broker ends sessions whose token has: without new tokens in time this would stop.
+#[test]
+fn tokens_are_renewed_while_it_runs() {
+    let secured = Secured::shared();
+    let cluster = secured.cluster();
+    let prefix = "tokens";
+    create_topics(&cluster, prefix);
+    cluster.create(&format!("{prefix}-{prefix}-in-changelog"), 1, CHANGELOG);
+    secured.grant_all(USER, prefix);
+    // It is not there yet, which is waited for.
+    let endpoint = Endpoint::start(Duration::from_secs(6));
+    endpoint.breaks(Some("503 Service Unavailable"));
+    let clock = Clock::start();
+    let mut service =
+        Tidegate::run(&job(secured, prefix, &endpoint.url()), &["--set", "log.filter=trace"]);
+    let line = service.wait_for_line("no new token; asking again");
+    assert!(line.contains("503") && line.contains(&endpoint.url().replace("/token", "")), "{line}");
+    endpoint.breaks(None);
+    let feeding = Feeding::start(&cluster, &format!("{prefix}-in"), Feed::new(Order::Disorder, 13));
+    read_on(&mut service, 300.0);
+    println!("first records after {:?}", clock.monotonic().0);
+    let enough = 4;
+    service.wait_until("several tokens have come and gone", |_| endpoint.seen().given >= enough);
+    // A break shorter than what is left of a token is not noticed.
+    endpoint.breaks(Some("500 Internal Server Error"));
+    service.wait_until("it is refused", |service| {
+        service.log().contains("the_last_is_still_good\":true")
+    });
+    endpoint.breaks(None);
+    service.wait_until("it is given again", |_| endpoint.seen().given > enough);
+    read_on(&mut service, 300.0);
+    feeding.finish();
+    let log = finish(&cluster, prefix, service);
+    check_complete(&cluster, prefix);
+    let seen = endpoint.seen();
+    println!("{} tokens for {} requests in {:?}", seen.given, seen.requests, clock.monotonic().0);
+    assert!(!log.contains(SECRET) && !log.contains("eyJ"), "a secret is in the log");
+    assert!(!log.contains("refuse the credentials"), "{log}");
+    // One token at a time for all clients of the process.
+    assert!(seen.requests <= 20, "{seen:?}");
+}
+
+#[test]
+fn an_endpoint_that_refuses_ends_it_and_one_that_is_away_is_waited_for() {
+    let secured = Secured::shared();
+    let endpoint = Endpoint::start(Duration::from_secs(60));
+    let good = job(secured, "no-tokens", &endpoint.url());
+    let secret = format!("client_secret_file = \"{}\"", secured.file("oauth-client"));
+    assert!(good.contains(&secret), "{good}");
+    let guess = good.replace(&secret, "client_secret = \"a guess\"");
+    let (log, took) = refused(&guess, &["--set", "log.filter=trace"]);
+    let last = log.lines().last().unwrap_or_default();
+    println!("a wrong secret: {took:?}: {last}");
+    for part in [endpoint.url().as_str(), "401", "invalid_client", "client_secret"] {
+        assert!(last.contains(part), "no {part} in\n{log}");
+    }
+    assert!(!log.contains("a guess"), "the secret is in the log");
+    assert!(endpoint.seen().requests <= 3, "{:?}", endpoint.seen());
+
+    endpoint.breaks(Some("404 Not Found"));
+    let (log, _) = refused(&good, &[]);
+    assert!(log.lines().last().unwrap().contains("token_endpoint must be"), "{log}");
+
+    // Nobody listens there. It waits, says so once, and stops when it is asked to.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut service =
+        Tidegate::run(&good.replace(&endpoint.url(), &format!("http://{closed}/token")), &[]);
+    let line = service.wait_for_line("no new token; asking again");
+    assert!(line.contains(&closed.to_string()) && line.contains("cannot be reached"), "{line}");
+    let clock = Clock::start();
+    let log = service.stop();
+    println!("stopped {:?} after it was asked to", clock.monotonic().0);
+    assert_eq!(log.matches("no new token; asking again").count(), 1, "{log}");
+
+    // Tokens that the brokers do not take: they have expired when they get there.
+    endpoint.breaks(None);
+}
