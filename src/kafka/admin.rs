@@ -194,9 +194,10 @@ pub(super) fn wait_for_brokers(
     time: &impl Time,
 ) -> Result<Option<Vec<String>>, ConnectError> {
     let brokers = &kafka.bootstrap_servers;
-    let (mut wait, mut refusals) = (FIRST_WAIT, Refusals::default());
+    let (mut wait, mut refusals, mut silences) = (FIRST_WAIT, Refusals::default(), 0);
     while !time.stopping() {
-        // Nothing ends a request that waits for a connection, so these are short: a stop is not to wait long.
+        // Nothing ends a request that waits for a connection, and as long as it waits the client tries to connect at once
+        // again and again. So these are short.
         let patience =
             if consumer.context().connected() { REQUEST_TIMEOUT } else { UNCONNECTED_TIMEOUT };
         let error = match consumer.fetch_metadata(None, patience) {
@@ -224,6 +225,12 @@ pub(super) fn wait_for_brokers(
         if let Some(refusal) = refusals.judge(code, &reason, kafka) {
             return Err(refusal);
         }
+        // A connection may take its time to be made.
+        if code.is_none() && silences < SILENCES {
+            silences += 1;
+            continue;
+        }
+        silences = 0;
         tracing::warn!(brokers, reason, retry_in_ms = wait.as_millis(), "no broker answers");
         time.wait(wait);
         wait = (wait * 2).min(LONGEST_WAIT);
@@ -401,7 +408,10 @@ const ADMIN_TIMEOUT: Duration = REQUEST_TIMEOUT;
 const NEWS_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How long to wait for an answer while no broker is connected.
-const UNCONNECTED_TIMEOUT: Duration = Duration::from_secs(1);
+const UNCONNECTED_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// So often in a row may nothing be heard in that time before it is told.
+const SILENCES: u32 = 4;
 
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(200);
 

@@ -36,7 +36,7 @@ fn each_documented_way_does_the_main_job() {
         let shown = tidegate("config", &job, &[]);
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
         assert!(shown.contains("security.protocol") && !shown.contains(SECRET), "{shown}");
-        let mut service = Tidegate::run(&job, &["--set", "log.filter=trace"]);
+        let mut service = Tidegate::run(&job, &["--set", TRACE]);
         cluster.produce(&format!("{prefix}-in"), &Feed::new(Order::Disorder, 11).take(1_000));
         let (_, status) = service.get("/api/v1/status");
         assert!(!status.contains(SECRET), "{status}");
@@ -178,9 +178,8 @@ fn each_way_to_be_wrong_ends_it_with_an_error_of_its_own() {
             assert!(text.contains(&from), "no {from} in {text}");
             text = text.replace(&from, to);
         }
-        let (log, took) =
-            refused(&with(&config("", "refused"), &text), &["--set", "log.filter=trace"]);
-        let last = log.lines().last().unwrap_or_default();
+        let (log, took) = refused(&with(&config("", "refused"), &text), &["--set", TRACE]);
+        let last = error(&log);
         let attempts = counted.count();
         println!("{}: {took:?}, {attempts} connections: {last}", wrong.what);
         for part in wrong.said {
@@ -211,6 +210,15 @@ pub(crate) fn refused(config: &str, arguments: &[&str]) -> (String, Duration) {
     assert!(took < Duration::from_secs(30), "{took:?}: {log}");
     (log, took)
 }
+
+/// The error that a service has ended with.
+pub(crate) fn error(log: &str) -> &str {
+    let said = log.lines().rfind(|line| line.starts_with("tidegate: "));
+    said.unwrap_or_else(|| panic!("no error in\n{log}"))
+}
+
+/// Everything but what the runtime and the answers to the test's own questions would say.
+pub(crate) const TRACE: &str = "log.filter=trace,mio=off,rdkafka::util=off";
 
 /// The settings of the changelog that it is made with beforehand.
 pub(crate) const CHANGELOG: &[(&str, &str)] =

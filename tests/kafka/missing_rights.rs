@@ -3,7 +3,8 @@
 
 use tidegate::clock::Clock;
 
-use super::encryption::{CHANGELOG, refused, with};
+use super::encryption::{CHANGELOG, error, refused, with};
+use super::outages::read_on;
 use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics, finish};
 use crate::support::process::Tidegate;
 use crate::support::rights::{Row, table};
@@ -31,12 +32,17 @@ fn without_any_one_of_the_rights_it_says_which_one_it_lacks() {
         with(&config("", prefix), &example)
     };
     let mut feed = Feed::new(Order::Disorder, 12);
-    cluster.produce(&format!("{prefix}-in"), &feed.take(500));
+    // State to read back, and records of each kind to go on with.
+    let mut service = Tidegate::run(&job(rows.len()), &[]);
+    cluster.produce(&format!("{prefix}-in"), &feed.take(300));
+    read_on(&mut service, 300.0);
+    service.stop();
+    cluster.produce(&format!("{prefix}-in"), &feed.take(600));
 
     let numbered = || rows.iter().enumerate();
     for (user, row) in numbered().filter(|(_, row)| !row.optional) {
         let (log, took) = refused(&job(user), &[]);
-        let last = log.lines().last().unwrap_or_default();
+        let last = error(&log);
         println!("without {:?}: {took:?}: {last}", row.right);
         let named = format!("operation {} on {}", row.right.operation, row.right.resource);
         assert!(last.contains(&named) && last.contains(&row.right.name), "{named} in\n{log}");

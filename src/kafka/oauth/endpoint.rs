@@ -104,20 +104,14 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     // It ends with the answer; what goes wrong is told by the request.
     let _connection = tokio::spawn(connection);
-    let encoded = |text: &str| utf8_percent_encode(text, &UNRESERVED_NOT).to_string();
     let mut form = "grant_type=client_credentials".to_owned();
     if let Some(scope) = &settings.scope {
-        form.push_str(&format!("&scope={}", encoded(scope)));
+        form.push_str("&scope=");
+        form.push_str(&encoded(scope));
     }
-    // RFC 6749, section 2.3.1: encoded as in a form first.
-    let credentials =
-        format!("{}:{}", encoded(&settings.client_id), encoded(settings.client_secret.expose()));
     let request = Request::post(&settings.token_endpoint.path)
         .header(header::HOST, settings.token_endpoint.authority())
-        .header(
-            header::AUTHORIZATION,
-            format!("Basic {}", base64::encode_block(credentials.as_bytes())),
-        )
+        .header(header::AUTHORIZATION, format!("Basic {}", credentials(settings)))
         .header(header::ACCEPT, "application/json")
         .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
         .body(Body::from(form))
@@ -209,10 +203,23 @@ fn refusal(status: StatusCode, body: &[u8], settings: &OAuth) -> Problem {
     Problem { text, lasting: !waits }
 }
 
-/// What an endpoint says, as far as it may be shown: it may say the secret back.
+/// What an endpoint says, as far as it may be shown: it may say the secret back, in any of the forms that it was sent in.
 fn shown(said: &str, settings: &OAuth) -> String {
-    let said = said.replace(settings.client_secret.expose(), "***");
+    let secret = settings.client_secret.expose();
+    let forms = [credentials(settings), encoded(secret), secret.to_owned()];
+    let said = forms.iter().fold(said.to_owned(), |said, form| said.replace(form, "***"));
     said.chars().filter(|character| !character.is_control()).take(MOST_SHOWN).collect()
+}
+
+/// Name and secret as the header has them: encoded as in a form first (RFC 6749, section 2.3.1).
+fn credentials(settings: &OAuth) -> String {
+    let secret = settings.client_secret.expose();
+    let credentials = format!("{}:{}", encoded(&settings.client_id), encoded(secret));
+    base64::encode_block(credentials.as_bytes())
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, &UNRESERVED_NOT).to_string()
 }
 
 /// What is not kept as it is in a form.

@@ -2,15 +2,27 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "librdkafka has two hundred error codes")]
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use rdkafka::error::{KafkaError, RDKafkaError};
 use rdkafka::producer::Producer;
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::{KafkaSink, Life, TOLD_WITHIN};
+use super::{Deliveries, KafkaSink, Life, TOLD_WITHIN};
 use crate::kafka::MissingRight;
 use crate::pipeline::SinkError;
+
+impl Deliveries {
+    /// Where a transaction fails before its messages are sent, only a line of the log names the topic.
+    pub(super) fn look_at_line(&self, facility: &str, line: &str) {
+        if facility == "ADDPARTS" && line.contains("Topic authorization failed") {
+            let topic = line.split('"').nth(1).unwrap_or_default().to_owned();
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            failure.get_or_insert((RDKafkaErrorCode::TopicAuthorizationFailed, topic));
+        }
+    }
+}
 
 impl KafkaSink {
     /// What a failed call means for the caller.
@@ -18,6 +30,7 @@ impl KafkaSink {
         // A refused message fails the transaction before a poll has told of the message.
         let requires_abort = matches!(error, KafkaError::Transaction(e) if e.txn_requires_abort());
         let began = self.clock.monotonic();
+        self.producer.poll(Duration::ZERO);
         while requires_abort
             && self.producer.context().first_failure().is_none()
             && self.producer.in_flight_count() > 0
@@ -51,6 +64,10 @@ impl KafkaSink {
             }
             RDKafkaErrorCode::GroupAuthorizationFailed => {
                 SinkError::Fatal(MissingRight::group(&self.clients.group_id).to_string())
+            }
+            RDKafkaErrorCode::TopicAuthorizationFailed => {
+                let names: Vec<_> = self.topics.values().map(String::as_str).collect();
+                SinkError::Fatal(MissingRight::topic("Write", names.join("`, `")).to_string())
             }
             code if error.is_fatal() => self.fatal(code, &cause),
             RDKafkaErrorCode::UnknownMemberId

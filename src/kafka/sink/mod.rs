@@ -111,6 +111,7 @@ impl Deliveries {
 impl ClientContext for Deliveries {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
         self.reports.line(level, facility, line);
+        self.look_at_line(facility, line);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
