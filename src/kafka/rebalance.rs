@@ -17,6 +17,7 @@ use super::oauth::{TokenError, Tokens};
 use super::report::Reports;
 use crate::clock::Clock;
 use crate::event_time::{MonotonicTime, PartitionId};
+use crate::pipeline::SourceError;
 
 /// A change of the assignment, as the group said it.
 #[derive(Debug)]
@@ -104,9 +105,27 @@ impl ConsumerEvents {
         lock(&self.last_error).take()
     }
 
+    /// Keeps the error that tells most.
+    fn note_error(&self, code: RDKafkaErrorCode, reason: &str) {
+        let mut last = lock(&self.last_error);
+        // That the brokers cannot be reached follows from the others.
+        let held = last.as_ref().map(|(held, _)| telling(*held));
+        if held.is_none_or(|held| telling(code) >= held) {
+            *last = Some((code, reason.to_owned()));
+        }
+    }
+
     /// Why there is nothing to show to brokers that ask for a token.
     pub(super) fn token_failure(&self) -> Option<TokenError> {
         self.tokens.as_ref()?.failure()
+    }
+
+    /// What a refusal of the credentials means while the service runs.
+    pub(super) fn refused(&self, cause: String) -> SourceError {
+        match &self.tokens {
+            Some(tokens) => tokens.refused(cause),
+            None => SourceError::Fatal(cause),
+        }
     }
 
     /// From now on partitions are given up at once, since what was to be committed is; or no longer.
@@ -165,17 +184,16 @@ impl ClientContext for ConsumerEvents {
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
         self.reports.line(level, facility, line);
+        // Of a connection that is closed in the middle of its making there is no other word.
+        if facility == "FAIL" {
+            self.note_error(RDKafkaErrorCode::BrokerTransportFailure, line);
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         self.reports.take(&error, reason);
         if let Some(code) = error.rdkafka_error_code() {
-            let mut last = lock(&self.last_error);
-            // That the brokers cannot be reached follows from the others, and says less.
-            let held = last.as_ref().map(|(held, _)| telling(*held));
-            if held.is_none_or(|held| telling(code) >= held) {
-                *last = Some((code, reason.to_owned()));
-            }
+            self.note_error(code, reason);
         }
     }
 }

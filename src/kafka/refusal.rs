@@ -14,8 +14,17 @@ use crate::config::{Kafka, Properties};
 /// Looks at the errors of one client until it is connected.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// How often in a row a listener has hung up as one does that is of another kind. A broker that ends does that too.
-    hung_up: u32,
+    /// A listener has hung up as one does that is of another kind. A broker that ends does that too.
+    hung_up: Option<HungUp>,
+    /// How often nothing else was heard since.
+    since: u32,
+}
+
+#[derive(Debug)]
+struct HungUp {
+    broker: String,
+    cause: String,
+    remedy: &'static str,
 }
 
 impl Refusals {
@@ -49,22 +58,40 @@ impl Refusals {
             let cause = reason.to_owned();
             return Some(ConnectError::ClientCertificate { broker, cause });
         }
-        let remedy = if has("wrong version number") || has("PLAINTEXT broker listener?") {
-            "it is not encrypted: write \"PLAINTEXT\" or \"SASL_PLAINTEXT\", or the port of a listener that is"
-        } else if has("SSL listener?") {
-            "it may be encrypted: write \"SSL\" or \"SASL_SSL\", or the port of a listener that is not"
-        } else if has("SASL authentication") {
-            "it may ask for credentials: write \"SASL_SSL\" or \"SASL_PLAINTEXT\" and sasl.mechanism"
-        } else {
-            self.hung_up = 0;
-            return None;
-        };
-        self.hung_up += 1;
-        if self.hung_up < HUNG_UP_AT_LEAST {
+        if let Some(remedy) = of_another_kind(reason) {
+            let cause = reason.to_owned();
+            self.hung_up = Some(HungUp { broker, cause, remedy });
+        } else if !matches!(code, None | Some(RDKafkaErrorCode::AllBrokersDown)) {
+            *self = Self::default();
+        }
+        let HungUp { broker, cause, remedy } = self.hung_up.as_ref()?;
+        self.since += 1;
+        if self.since < HUNG_UP_FOR {
             return None;
         }
         let protocol = kafka.properties.get("security.protocol").unwrap_or("PLAINTEXT").to_owned();
-        Some(ConnectError::Listener { broker, protocol, cause: reason.to_owned(), remedy })
+        let (broker, cause) = (broker.clone(), cause.clone());
+        Some(ConnectError::Listener { broker, protocol, cause, remedy })
+    }
+}
+
+/// What the listener may be, where the client speaks as one does not speak to it.
+fn of_another_kind(reason: &str) -> Option<&'static str> {
+    let has = |part: &str| reason.contains(part);
+    if has("wrong version number") || has("PLAINTEXT broker listener?") {
+        Some(
+            "it is not encrypted: write \"PLAINTEXT\" or \"SASL_PLAINTEXT\", or the port of a listener that is",
+        )
+    } else if has("SSL listener?") || (has("closed by peer") && has("in state APIVERSION_QUERY")) {
+        Some(
+            "it may be encrypted: write \"SSL\" or \"SASL_SSL\", or the port of a listener that is not",
+        )
+    } else if has("SASL authentication") {
+        Some(
+            "it may ask for credentials: write \"SASL_SSL\" or \"SASL_PLAINTEXT\", and sasl.mechanism",
+        )
+    } else {
+        None
     }
 }
 
@@ -76,10 +103,12 @@ fn of_credentials(kafka: &Kafka) -> &'static str {
     }
 }
 
-/// The address in `sasl_ssl://127.0.0.1:9093/bootstrap: SSL handshake failed: ...`.
+/// The address in `sasl_ssl://127.0.0.1:9093/bootstrap: SSL handshake failed: ...`; in front may be a thread's name.
 fn broker_of(reason: &str) -> Option<&str> {
-    let (_, rest) = reason.split_once("://")?;
-    rest.split('/').next().filter(|address| address.contains(':'))
+    let rest = reason.rsplit("]: ").next().unwrap_or(reason);
+    let rest = rest.split_once("://").map_or(rest, |(_, rest)| rest);
+    let (address, _) = rest.split_once('/')?;
+    (address.contains(':') && !address.contains(' ')).then_some(address)
 }
 
 /// Why a certificate is not accepted, which the client does not tell: asks the broker for it once more. Nothing is sent on
@@ -130,8 +159,8 @@ fn look_at(broker: &str, properties: &Properties) -> Option<(String, &'static st
 const AUTHORITY: &str =
     "name the certificate of its authority in [kafka.properties], \"ssl.ca.location\"";
 
-/// So often in a row must a listener hang up in the same way.
-const HUNG_UP_AT_LEAST: u32 = 3;
+/// So often must nothing else be heard after that, the first time included: the client does not repeat itself.
+const HUNG_UP_FOR: u32 = 3;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -143,6 +172,8 @@ mod tests {
     fn the_broker_is_taken_from_what_the_client_says() {
         let reason = "sasl_ssl://[::1]:9093/bootstrap: SSL handshake failed: error";
         assert_eq!(broker_of(reason), Some("[::1]:9093"));
+        let reason = "[thrd:a:1/bootstrap]: a:1/bootstrap: Disconnected: connection closed by peer";
+        assert_eq!(broker_of(reason), Some("a:1"));
         assert_eq!(broker_of("2/2 brokers are down"), None);
     }
 }

@@ -203,14 +203,8 @@ impl KafkaSource {
                 | RDKafkaErrorCode::GroupAuthorizationFailed,
             ) => self.retry(error),
             Some(RDKafkaErrorCode::SaslAuthenticationFailed | RDKafkaErrorCode::Authentication) => {
-                // What the brokers refuse is a token that has expired.
-                match self.consumer.context().token_failure() {
-                    Some(failure) if !failure.lasting => SourceError::Retry(failure.to_string()),
-                    Some(failure) => SourceError::Fatal(failure.to_string()),
-                    None => {
-                        SourceError::Fatal(format!("the brokers refuse the credentials: {cause}"))
-                    }
-                }
+                let cause = format!("the brokers refuse the credentials: {cause}");
+                self.consumer.context().refused(cause)
             }
             Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
                 self.vanished(cause)

@@ -122,7 +122,7 @@ const WRONG: [Wrong; 12] = [
         listener: Listener::Tls,
         host: HOST,
         instead: &[("\"SSL\"", "\"PLAINTEXT\"")],
-        said: &["of another kind", "\\\"PLAINTEXT\\\"", "SASL_SSL"],
+        said: &["of another kind", "\"PLAINTEXT\"", "SASL_SSL"],
     },
     Wrong {
         what: "encryption where there is none",
@@ -130,7 +130,7 @@ const WRONG: [Wrong; 12] = [
         listener: Listener::Plaintext,
         host: HOST,
         instead: &[],
-        said: &["of another kind", "\\\"SSL\\\"", "SASL_PLAINTEXT"],
+        said: &["of another kind", "\"SSL\"", "SASL_PLAINTEXT"],
     },
     Wrong {
         what: "no certificate of the client",

@@ -18,6 +18,7 @@ pub(super) use held::{Held, Native};
 use crate::clock::Clock;
 use crate::config::OAuth;
 use crate::event_time::MonotonicTime;
+use crate::pipeline::SourceError;
 
 /// Why there is no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +57,8 @@ struct State {
     /// Why the last try brought none.
     failure: Option<TokenError>,
     clients: Vec<Weak<Slot>>,
+    /// When the brokers refused a token for the first time, and for the last, without a pause in between.
+    refused: Option<(MonotonicTime, MonotonicTime)>,
     ended: bool,
 }
 
@@ -108,6 +111,29 @@ impl Tokens {
         match &state.failure {
             Some(failure) if !state.has_token() => Err(failure.clone()),
             _ => Ok(()),
+        }
+    }
+
+    /// What it means that the brokers refuse a token after they have taken others: where no new one could be got in time
+    /// it has expired, and while it expires a client signs in anew more often than a broker allows.
+    pub(super) fn refused(&self, cause: String) -> SourceError {
+        if let Some(failure) = self.failure() {
+            let cause = failure.to_string();
+            return if failure.lasting {
+                SourceError::Fatal(cause)
+            } else {
+                SourceError::Retry(cause)
+            };
+        }
+        let now = self.0.clock.monotonic();
+        let mut state = self.0.lock();
+        let first = state.refused.filter(|(_, last)| now.since(*last) < PAUSE);
+        let first = first.map_or(now, |(first, _)| first);
+        state.refused = Some((first, now));
+        if now.since(first) < REFUSED_FOR {
+            SourceError::Retry(cause)
+        } else {
+            SourceError::Fatal(cause)
         }
     }
 
@@ -216,6 +242,12 @@ impl Shared {
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// So long must brokers refuse good tokens until no other will be taken either.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
+
+/// A client that is refused tries again at least every 5 s; after this much silence it was not refused.
+const PAUSE: Duration = Duration::from_secs(15);
 
 /// The endpoint is given up before that.
 const FIRST_WITHIN: Duration = Duration::from_secs(15);

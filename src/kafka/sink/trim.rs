@@ -94,20 +94,23 @@ impl Trim {
         self.answers.retain_mut(|answer| match answer.as_mut().poll(&mut context) {
             Poll::Pending => true,
             Poll::Ready(Ok(list)) => {
-                let failed = list.elements().iter().find_map(|element| element.error().err());
+                let failed = list.elements().iter().find_map(|element| {
+                    element.error().err().map(|error| (element.topic().to_owned(), error))
+                });
                 failure = failure.take().or(failed);
                 false
             }
             Poll::Ready(Err(error)) => {
-                failure = Some(error);
+                failure = Some((String::new(), error));
                 false
             }
         });
-        if let Some(error) = failure
+        if let Some((topic, error)) = failure
             && !self.warned
         {
             self.warned = true;
             tracing::warn!(
+                topic,
                 %error,
                 "the changelog's old records cannot be deleted (operation Delete on the topic), so it is kept short by \
                  compaction alone"
