@@ -125,7 +125,10 @@ fn each_library_is_known_in_one_place() {
         (&["prometheus"], &["src/metrics/"]),
         (&["axum", "hyper", "hyper_util"], &["src/http/", "src/kafka/oauth/endpoint.rs"]),
         (&["tokio_postgres", "postgres_openssl"], &["src/export/"]),
-        (&["openssl", "openssl_probe"], &["src/export/", "src/kafka/oauth/endpoint.rs"]),
+        (
+            &["openssl", "openssl_probe"],
+            &["src/export/", "src/kafka/oauth/endpoint.rs", "src/kafka/refusal.rs"],
+        ),
         (&["tokio_openssl"], &["src/kafka/oauth/endpoint.rs"]),
         (
             &["tokio"],

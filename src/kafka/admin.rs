@@ -226,7 +226,7 @@ pub(super) fn wait_for_brokers(
             return Err(refusal);
         }
         // A connection may take its time to be made.
-        if code.is_none() && silences < SILENCES {
+        if code.is_none() && !refusals.suspect() && silences < SILENCES {
             silences += 1;
             continue;
         }
@@ -408,10 +408,10 @@ const ADMIN_TIMEOUT: Duration = REQUEST_TIMEOUT;
 const NEWS_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How long to wait for an answer while no broker is connected.
-const UNCONNECTED_TIMEOUT: Duration = Duration::from_millis(250);
+const UNCONNECTED_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// So often in a row may nothing be heard in that time before it is told.
-const SILENCES: u32 = 4;
+const SILENCES: u32 = 10;
 
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(200);
 

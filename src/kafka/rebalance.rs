@@ -186,6 +186,7 @@ impl ClientContext for ConsumerEvents {
         self.reports.line(level, facility, line);
         // Of a connection that is closed in the middle of its making there is no other word.
         if facility == "FAIL" {
+            let line = line.split_once("]: ").map_or(line, |(_, line)| line);
             self.note_error(RDKafkaErrorCode::BrokerTransportFailure, line);
         }
     }

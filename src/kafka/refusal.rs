@@ -28,6 +28,11 @@ struct HungUp {
 }
 
 impl Refusals {
+    /// Whether something has been heard that would not pass if it stayed so.
+    pub(super) fn suspect(&self) -> bool {
+        self.hung_up.is_some()
+    }
+
     /// What an error means; `None` where it may pass.
     pub(super) fn judge(
         &mut self,
@@ -103,10 +108,9 @@ fn of_credentials(kafka: &Kafka) -> &'static str {
     }
 }
 
-/// The address in `sasl_ssl://127.0.0.1:9093/bootstrap: SSL handshake failed: ...`; in front may be a thread's name.
+/// The address in `sasl_ssl://127.0.0.1:9093/bootstrap: SSL handshake failed: ...`; one that is not encrypted has no scheme.
 fn broker_of(reason: &str) -> Option<&str> {
-    let rest = reason.rsplit("]: ").next().unwrap_or(reason);
-    let rest = rest.split_once("://").map_or(rest, |(_, rest)| rest);
+    let rest = reason.split_once("://").map_or(reason, |(_, rest)| rest);
     let (address, _) = rest.split_once('/')?;
     (address.contains(':') && !address.contains(' ')).then_some(address)
 }
@@ -172,7 +176,7 @@ mod tests {
     fn the_broker_is_taken_from_what_the_client_says() {
         let reason = "sasl_ssl://[::1]:9093/bootstrap: SSL handshake failed: error";
         assert_eq!(broker_of(reason), Some("[::1]:9093"));
-        let reason = "[thrd:a:1/bootstrap]: a:1/bootstrap: Disconnected: connection closed by peer";
+        let reason = "a:1/bootstrap: Disconnected: connection closed by peer";
         assert_eq!(broker_of(reason), Some("a:1"));
         assert_eq!(broker_of("2/2 brokers are down"), None);
     }
