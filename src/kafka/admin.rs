@@ -175,7 +175,11 @@ pub(super) fn wait_for_topics(
         if missing.is_empty() {
             return Ok(Some(()));
         }
-        check_visible(consumer, config, &missing)?;
+        for topic in &missing {
+            let is_read = config.sources.iter().any(|source| source.topic == *topic);
+            let operation = if is_read { "Read" } else { "Write" };
+            check_visible(consumer, &config.kafka, topic, operation)?;
+        }
         if !config.topics.create {
             return Err(ConnectError::MissingTopics(missing));
         }
@@ -240,23 +244,20 @@ pub(super) fn wait_for_brokers(
 
 /// A topic that its reader or writer may not see looks like one that is not there; asked for by its name, the brokers tell
 /// the difference.
-fn check_visible(
+pub(super) fn check_visible(
     consumer: &BaseConsumer<ConsumerEvents>,
-    config: &Config,
-    missing: &[String],
+    kafka: &Kafka,
+    topic: &str,
+    operation: &'static str,
 ) -> Result<(), ConnectError> {
-    let client = &config.kafka;
-    let creates = client.consumer_property("allow.auto.create.topics").is_some();
-    for topic in missing.iter().filter(|_| !creates) {
-        let Ok(metadata) = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT) else { continue };
-        let error = metadata.topics().first().and_then(rdkafka::metadata::MetadataTopic::error);
-        if error.is_some_and(|error| {
-            RDKafkaErrorCode::from(error) == RDKafkaErrorCode::TopicAuthorizationFailed
-        }) {
-            let is_read = config.sources.iter().any(|source| source.topic == *topic);
-            let operation = if is_read { "Read" } else { "Write" };
-            return Err(ConnectError::Right(MissingRight::topic(operation, topic)));
-        }
+    // Where somebody has asked for that, a topic is created by asking for it.
+    if kafka.consumer_property("allow.auto.create.topics").is_some() {
+        return Ok(());
+    }
+    let Ok(metadata) = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT) else { return Ok(()) };
+    let error = metadata.topics().first().and_then(rdkafka::metadata::MetadataTopic::error);
+    if error.map(RDKafkaErrorCode::from) == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
+        return Err(ConnectError::Right(MissingRight::topic(operation, topic)));
     }
     Ok(())
 }

@@ -63,7 +63,8 @@ impl Refusals {
             let cause = reason.to_owned();
             return Some(ConnectError::ClientCertificate { broker, cause });
         }
-        if let Some(remedy) = of_another_kind(reason) {
+        let protocol = kafka.properties.get("security.protocol").unwrap_or("PLAINTEXT");
+        if let Some(remedy) = of_another_kind(reason, protocol) {
             let cause = reason.to_owned();
             self.hung_up = Some(HungUp { broker, cause, remedy });
         } else if !matches!(code, None | Some(RDKafkaErrorCode::AllBrokersDown)) {
@@ -74,20 +75,23 @@ impl Refusals {
         if self.since < HUNG_UP_FOR {
             return None;
         }
-        let protocol = kafka.properties.get("security.protocol").unwrap_or("PLAINTEXT").to_owned();
+        let protocol = protocol.to_owned();
         let (broker, cause) = (broker.clone(), cause.clone());
         Some(ConnectError::Listener { broker, protocol, cause, remedy })
     }
 }
 
 /// What the listener may be, where the client speaks as one does not speak to it.
-fn of_another_kind(reason: &str) -> Option<&'static str> {
+fn of_another_kind(reason: &str, protocol: &str) -> Option<&'static str> {
+    let plain = !protocol.to_ascii_lowercase().ends_with("ssl");
     let has = |part: &str| reason.contains(part);
     if has("wrong version number") || has("PLAINTEXT broker listener?") {
         Some(
             "it is not encrypted: write \"PLAINTEXT\" or \"SASL_PLAINTEXT\", or the port of a listener that is",
         )
-    } else if has("SSL listener?") || (has("closed by peer") && has("in state APIVERSION_QUERY")) {
+    } else if has("SSL listener?")
+        || (plain && has("closed by peer") && has("in state APIVERSION_QUERY"))
+    {
         Some(
             "it may be encrypted: write \"SSL\" or \"SASL_SSL\", or the port of a listener that is not",
         )

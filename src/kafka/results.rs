@@ -39,6 +39,7 @@ pub fn read_results(
         if known.contains(topic) {
             return Ok(Some(KafkaSource::new(&config, consumer, topics, clock, clients)));
         }
+        admin::check_visible(&consumer, &config.kafka, topic, "Read")?;
         if must_exist {
             return Err(ConnectError::NoResults(topic.clone()));
         }

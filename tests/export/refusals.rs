@@ -11,15 +11,18 @@ use crate::support::cluster::Record;
 use crate::support::job::Job;
 use crate::support::postgres::{PASSWORD, Postgres};
 use crate::support::process::Tidegate;
+use crate::support::rights::table;
+use crate::support::secured::{Listener, SECRET, Secured, names};
 
 /// A job of which there is only one result.
 fn job(name: &'static str) -> Job {
     let job = Job::without_topics(name);
     job.create("out", 1, &[]);
-    let result = r#"{"window_start":0,"window_end":10000,"k":"a","count":1,"sum":2,"pane":{"timing":"on_time","index":0}}"#;
-    job.cluster.produce(&job.topic("out"), &[Record::of(0, result)]);
+    job.cluster.produce(&job.topic("out"), &[Record::of(0, RESULT)]);
     job
 }
+
+const RESULT: &str = r#"{"window_start":0,"window_end":10000,"k":"a","count":1,"sum":2,"pane":{"timing":"on_time","index":0}}"#;
 
 fn start(job: &Job, postgres: &Postgres, arguments: &[&str]) -> Tidegate {
     let config = format!("{}{}", job.config, postgres.config("t"));
@@ -161,4 +164,50 @@ fn the_connection_is_as_encrypted_and_as_verified_as_it_is_asked_for() {
     assert!(said.contains("mismatch"), "127.0.0.1 is not localhost: {said}");
     let right = ["--set", &verified, "--set", &trusted, "--set", "export.postgres.host=localhost"];
     succeed(&job, &postgres, &right);
+}
+
+/// With the rights that `deploy/README.md` lists it reads; without any one of them it says which one it lacks.
+#[test]
+fn rights_on_kafka_that_are_missing_are_named() {
+    let secured = Secured::shared();
+    let cluster = secured.cluster();
+    let postgres = Postgres::start();
+    cluster.create("er-out", 1, &[]);
+    cluster.produce("er-out", &[Record::of(0, RESULT)]);
+    let names = names("er");
+    let rows: Vec<_> =
+        table(&names.each()).into_iter().filter(|row| row.command == "export").collect();
+    assert!(rows.len() >= 2, "{rows:?}");
+    // One user for each right, who has all the others; and one who has all.
+    for user in 0..=rows.len() {
+        let others = rows.iter().enumerate().filter(|(nth, _)| *nth != user);
+        let grants = others.map(|(_, row)| (format!("User:right{user}"), row.right.clone()));
+        secured.grant(&grants.collect::<Vec<_>>());
+    }
+    for user in 0..=rows.len() {
+        let job = Job::without_topics("er");
+        let (_, rest) = job.config.split_once("[[source]]").unwrap();
+        let example = secured.example("plain", Listener::Sasl);
+        let example = example.replace("\"tidegate\"", &format!("\"right{user}\""));
+        let group = "[kafka]\ngroup_id = \"er\"\n";
+        let config = format!(
+            "{}\n[[source]]{rest}{}",
+            example.replacen("[kafka]\n", group, 1),
+            postgres.config("t")
+        );
+        let set = ["--until-end", "--set", "export.postgres.group_id=er-export"];
+        let mut exporter = Tidegate::export(&config, &set);
+        let status = exporter.wait();
+        let log = exporter.log();
+        assert!(!log.contains(SECRET), "{log}");
+        let Some(row) = rows.get(user) else {
+            assert!(status.success(), "{log}");
+            continue;
+        };
+        assert_eq!(status.code(), Some(1), "without {:?}: {log}", row.right);
+        let right = &row.right;
+        let named = format!("operation {} on {} `{}`", right.operation, right.resource, right.name);
+        assert!(log.contains(&named), "no {named} in {log}");
+    }
+    assert_eq!(postgres.number("SELECT sum(sum)::bigint FROM t"), Some(2));
 }

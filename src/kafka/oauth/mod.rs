@@ -169,17 +169,14 @@ impl Shared {
         loop {
             let got = endpoint::ask(&self.settings, Clock::wall());
             let got = got.map_err(|problem| self.error(problem.text, problem.lasting));
-            let pause = match self.take(got) {
-                Some(lifetime) => {
-                    wait = FIRST_RETRY;
-                    // librdkafka would ask after 80 %, and signs in anew after 90 %.
-                    lifetime.mul_f64(0.7).max(FIRST_RETRY)
-                }
-                None => {
-                    let pause = wait;
-                    wait = (wait * 2).min(LONGEST_RETRY);
-                    pause
-                }
+            let pause = if let Some(lifetime) = self.take(got) {
+                wait = FIRST_RETRY;
+                // librdkafka would ask after 80 %, and signs in anew after 90 %.
+                lifetime.mul_f64(0.7).max(FIRST_RETRY)
+            } else {
+                let pause = wait;
+                wait = (wait * 2).min(LONGEST_RETRY);
+                pause
             };
             if self.ended_within(pause) {
                 return;
