@@ -54,6 +54,9 @@ pub mod http;
 // All of it in one process.
 pub mod service;
 
+// How it is asked to end.
+mod stop;
+
 // The end of a process whose loop stands still.
 pub mod watchdog;
 

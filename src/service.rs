@@ -1,15 +1,18 @@
 //! The whole service in one process: a thread for each subtask, HTTP beside them, and the way to stop all of it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::clock::{Clock, ReadNow};
-use crate::config::Config;
+use crate::config::{Admin, Config};
 use crate::event_time::{Now, PartitionId};
-use crate::http::{BindError, HttpState, Server};
+use crate::http::{AdminError, AdminState, BindError, DrainAsked, HttpState, Server};
 use crate::insight::advise::Terms as AdviseTerms;
 use crate::insight::explain::{Cause, Standstill, Terms as ExplainTerms};
 use crate::insight::{Phase, RestoreCause, Snapshot, Tally, Watch, Watches};
@@ -18,6 +21,7 @@ use crate::metrics::{
     CommitOutcome, Metrics, MetricsError, MetricsInfo, RebalanceEvent, SubtaskMetrics,
 };
 use crate::pipeline::{Observer, Pipeline, PipelineError, RunUntil, Time};
+pub use crate::stop::Stop;
 use crate::watchdog::{Pace, Watchdog};
 
 /// Why the service ended other than as asked.
@@ -32,6 +36,9 @@ pub enum ServiceError {
     /// The listener.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The listener for admin calls.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     /// The metrics.
     #[error("the metrics cannot be registered")]
     Metrics(#[from] MetricsError),
@@ -62,9 +69,19 @@ pub struct Service {
     watches: Watches,
     metrics: Metrics,
     address: std::net::SocketAddr,
+    admin: Option<AdminListener>,
     stop: Stop,
     ends: Ends,
     shutdown_timeout: Duration,
+}
+
+/// Where admin calls are answered.
+#[derive(Debug)]
+struct AdminListener {
+    address: std::net::SocketAddr,
+    running: JoinHandle<()>,
+    /// Dropped, it lets the answers under way end, and takes no more calls.
+    stop: oneshot::Sender<()>,
 }
 
 impl Service {
@@ -107,6 +124,9 @@ impl Service {
         tracing::info!(%address, "listening");
 
         let stop = Stop::default();
+        let state = |admin: &Admin| admin_state(admin, &metrics, &watches, clock, &stop);
+        let admin = config.admin.as_ref().map(|admin| listen(&runtime, admin, state(admin)));
+        let admin = admin.transpose()?;
         let (end, ends) = mpsc::unbounded_channel();
         for number in 0..watches.count() {
             let subtask = Subtask {
@@ -126,6 +146,7 @@ impl Service {
             watches,
             metrics,
             address,
+            admin,
             stop,
             ends,
             shutdown_timeout: config.shutdown_timeout,
@@ -145,6 +166,11 @@ impl Service {
     /// Where it listens.
     pub fn address(&self) -> std::net::SocketAddr {
         self.address
+    }
+
+    /// Where it listens for admin calls.
+    pub fn admin_address(&self) -> Option<std::net::SocketAddr> {
+        self.admin.as_ref().map(|admin| admin.address)
     }
 
     /// Asks it to stop.
@@ -175,10 +201,56 @@ impl Service {
     /// # Errors
     /// See [`ServiceError`]; of several errors the first.
     pub fn wait(self) -> Result<(), ServiceError> {
-        let Self { runtime, stop, ends, shutdown_timeout, .. } = self;
+        let Self { runtime, admin, stop, ends, shutdown_timeout, .. } = self;
         let outcome = runtime.block_on(outcome(ends, &stop, shutdown_timeout));
+        if let Some(AdminListener { running, stop, .. }) = admin {
+            // Who asked for a drain that is done already is told so.
+            drop(stop);
+            let answered = runtime.block_on(async { timeout(LAST_ANSWERS, running).await });
+            answered.map(drop).unwrap_or_default();
+        }
         runtime.shutdown_background();
         outcome
+    }
+}
+
+fn listen(
+    runtime: &tokio::runtime::Runtime,
+    admin: &Admin,
+    state: AdminState,
+) -> Result<AdminListener, AdminError> {
+    let server = runtime.block_on(Server::bind_admin(admin, state))?;
+    let address = server.address();
+    let (stop, stopped) = oneshot::channel();
+    let running = runtime.spawn(server.run(async { stopped.await.unwrap_or_default() }));
+    tracing::info!(%address, tls = admin.tls.is_some(), "listening for admin calls");
+    Ok(AdminListener { address, running, stop })
+}
+
+fn admin_state(
+    admin: &Admin,
+    metrics: &Metrics,
+    watches: &Watches,
+    clock: Clock,
+    stop: &Stop,
+) -> AdminState {
+    let stop = stop.clone();
+    let drain = move || {
+        if stop.requested() {
+            DrainAsked::Stopping
+        } else if stop.drain() {
+            DrainAsked::Now
+        } else {
+            DrainAsked::Before
+        }
+    };
+    AdminState {
+        token: admin.token.clone(),
+        metrics: metrics.clone(),
+        watches: watches.clone(),
+        clock: clock.reader(),
+        drain: Arc::new(drain),
+        log: crate::log::control(),
     }
 }
 
@@ -236,7 +308,7 @@ async fn outcome(mut ends: Ends, stop: &Stop, patience: Duration) -> Result<(), 
         () = all_ended(&mut ends, &mut first) => return first,
         () = stop.asked() => {}
     }
-    match tokio::time::timeout(patience, all_ended(&mut ends, &mut first)).await {
+    match timeout(patience, all_ended(&mut ends, &mut first)).await {
         Ok(()) => first,
         Err(_) => first.and(Err(ServiceError::ShutdownTimeout(patience))),
     }
@@ -260,41 +332,6 @@ pub fn run(config: &Config, until: RunUntil) -> Result<(), ServiceError> {
     service.stop_on_signals()?;
     service.end_when_standing_still()?;
     service.wait()
-}
-
-/// Asks the service to stop; clones are one and the same.
-#[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<StopState>);
-
-#[derive(Debug, Default)]
-struct StopState {
-    requested: Mutex<bool>,
-    thread: Condvar,
-    task: tokio::sync::Notify,
-}
-
-impl Stop {
-    /// Asks.
-    pub fn request(&self) {
-        *self.0.requested.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.0.thread.notify_all();
-        self.0.task.notify_one();
-    }
-
-    /// Whether somebody has asked.
-    pub fn requested(&self) -> bool {
-        *self.0.requested.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits this long, or until somebody asks.
-    pub fn wait(&self, duration: Duration) {
-        let requested = self.0.requested.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.0.thread.wait_timeout_while(requested, duration, |requested| !*requested));
-    }
-
-    pub(crate) async fn asked(&self) {
-        self.0.task.notified().await;
-    }
 }
 
 /// Everything a subtask's thread takes along.
@@ -391,6 +428,9 @@ impl Time for ServiceTime {
     fn stopping(&self) -> bool {
         self.stop.requested()
     }
+    fn draining(&self) -> bool {
+        self.stop.draining()
+    }
 }
 
 impl Observer for SubtaskMetrics {
@@ -426,6 +466,9 @@ impl Observer for SubtaskMetrics {
         Self::ticked(self);
     }
 }
+
+/// Longer than a drain's answer waits for the subtasks.
+const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
 /// The exit code after a second signal.
 const AT_ONCE: i32 = 130;

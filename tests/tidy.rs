@@ -127,13 +127,14 @@ fn each_library_is_known_in_one_place() {
         (&["tokio_postgres", "postgres_openssl"], &["src/export/"]),
         (
             &["openssl", "openssl_probe"],
-            &["src/export/", "src/kafka/oauth/endpoint.rs", "src/kafka/refusal.rs"],
+            &["src/export/", "src/http/", "src/kafka/oauth/endpoint.rs", "src/kafka/refusal.rs"],
         ),
-        (&["tokio_openssl"], &["src/kafka/oauth/endpoint.rs"]),
+        (&["tokio_openssl"], &["src/http/", "src/kafka/oauth/endpoint.rs"]),
         (
             &["tokio"],
             &[
                 "src/service.rs",
+                "src/stop.rs",
                 "src/http/",
                 "src/kafka/admin.rs",
                 "src/kafka/oauth/endpoint.rs",

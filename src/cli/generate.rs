@@ -49,7 +49,11 @@ pub(super) struct Generate {
 
 impl Generate {
     pub(super) fn execute(self, out: &mut Output) -> Result<(), Failure> {
-        crate::log::start(&Log { format: LogFormat::Auto, filter: "warn".to_owned() });
+        crate::log::start(&Log {
+            format: LogFormat::Auto,
+            filter: "warn".to_owned(),
+            repeats: None,
+        });
         let properties: BTreeMap<_, _> = self.properties.into_iter().collect();
         let partitions = partitions(&self.bootstrap, &properties, &self.topic)?;
         let pace = if self.lines.is_some() { Pace::Unpaced } else { Pace::AsDue };

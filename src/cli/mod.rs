@@ -1,14 +1,17 @@
 //! The command line: one file per subcommand.
 
+mod admin;
 mod advise;
 mod check;
 mod config;
 mod demo;
+mod drain;
 mod explain;
 mod export;
 mod generate;
 mod healthcheck;
 pub mod live;
+mod log_level;
 mod output;
 mod reset;
 mod run;
@@ -40,6 +43,10 @@ enum Command {
     Run(run::Run),
     /// Ask a running service why a window has or has not fired.
     Explain(explain::Explain),
+    /// Have a running service fire all open windows, commit and end.
+    Drain(drain::Drain),
+    /// Show or change which lines the log of a running service has.
+    LogLevel(log_level::LogLevel),
     /// Ask the service on this machine whether it lives: exit code 0 if it does.
     Healthcheck(healthcheck::Healthcheck),
     /// Begin anew: move the group's offsets and empty the changelog, after showing what that means.
@@ -74,7 +81,8 @@ impl Configuration {
         let (files, overrides) = (self.files.clone(), self.overrides.clone());
         let sources = Sources { files, environment, overrides, host_name, strategies: Vec::new() };
         let loaded = load(&sources).map_err(|faults| Failure::Configuration(lines(&faults)))?;
-        let problems = crate::kafka::check_properties(&loaded.config);
+        let mut problems = crate::kafka::check_properties(&loaded.config);
+        problems.extend(crate::http::check_admin(&loaded.config));
         if problems.is_empty() { Ok(loaded) } else { Err(Failure::Configuration(problems)) }
     }
 }
@@ -138,6 +146,8 @@ impl Cli {
             Command::Run(run) => run.execute(),
             Command::Generate(generate) => generate.execute(&mut out),
             Command::Explain(explain) => explain.execute(&mut out),
+            Command::Drain(drain) => drain.execute(&mut out),
+            Command::LogLevel(log_level) => log_level.execute(&mut out),
             Command::Healthcheck(healthcheck) => healthcheck.execute(&mut out),
             Command::Reset(reset) => reset.execute(&mut out),
             Command::Advise(advise) => advise.execute(&mut out),
@@ -146,10 +156,12 @@ impl Cli {
             Command::Config(config) => config.execute(&mut out),
         };
         crate::kafka::wait_for_clients(CLIENTS_END_WITHIN);
-        match done {
+        let code = match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => failure.report(&mut Output::stderr()),
-        }
+        };
+        crate::log::finish();
+        code
     }
 }
 

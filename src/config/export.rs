@@ -45,7 +45,7 @@ pub struct PostgresExport {
 pub struct Secret(String);
 
 impl Secret {
-    pub(super) fn new(text: String) -> Self {
+    pub(crate) fn new(text: String) -> Self {
         Self(text)
     }
 

@@ -249,13 +249,15 @@ fn forget_twins(root: &mut Value, layer: &Value) {
     }
 }
 
-/// The tables that may hold secrets: those of librdkafka properties, the client credentials, and the database.
-pub(super) const SECRET_TABLES: [&str; 5] = [
+/// The tables that may hold secrets: those of librdkafka properties, the client credentials, the database, and the admin
+/// listener.
+pub(super) const SECRET_TABLES: [&str; 6] = [
     "kafka.properties",
     "kafka.consumer.properties",
     "kafka.producer.properties",
     "kafka.oauth",
     "export.postgres",
+    "admin",
 ];
 
 /// Writes the defaults of list entries, which no layer below could hold.

@@ -3,6 +3,7 @@
 //! What people write is read in layers: built-in defaults, then files, then the environment, then flags. All faults
 //! come back at once, each with where it was written, its key and what would be right.
 
+mod admin;
 mod effective;
 mod export;
 mod fault;
@@ -27,13 +28,14 @@ use crate::event_time::{
     AggregateFunction, AllIdle, EventTime, Panes, StateLimits, TumblingWindows, WatermarkStrategy,
 };
 
+pub use admin::{Admin, AdminTls};
 pub use effective::{Effective, render_effective};
 pub use export::{DatabaseTls, PostgresExport, RESERVED_COLUMNS, Secret};
 pub use fault::ConfigFault;
 pub use layers::Sources;
 pub use load::{Loaded, default_toml, host_name, load};
 pub use oauth::{OAuth, TokenEndpoint};
-pub(crate) use parse::{duration, parse_start as start};
+pub(crate) use parse::{duration, log_filter, parse_start as start, read_token};
 pub use properties::Properties;
 
 /// Everything the service is told.
@@ -78,6 +80,8 @@ pub struct Config {
     pub postgres_export: Option<PostgresExport>,
     /// Metrics and probes.
     pub http: Http,
+    /// The listener for calls that change the running service; `None`: there are none.
+    pub admin: Option<Admin>,
     /// The log.
     pub log: Log,
     /// How many members of the group this process is; at least one.
@@ -378,6 +382,17 @@ pub struct Log {
     pub format: LogFormat,
     /// A filter such as `info` or `tidegate=debug,warn`.
     pub filter: String,
+    /// How often one place in the code may write; `None`: always.
+    pub repeats: Option<RepeatLimit>,
+}
+
+/// How often one place in the code may write to the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepeatLimit {
+    /// Lines in an interval; at least one.
+    pub lines: u32,
+    /// How long one is.
+    pub interval: Duration,
 }
 
 /// How log lines are written.

@@ -62,7 +62,10 @@ pub(super) fn is_secret(name: &str) -> bool {
     let holds = |part| name.contains(part);
     let last = name.rsplit('.').next().unwrap_or_default();
     let path = name.ends_with(FILE_SUFFIX) || last == "file" || last == "location";
-    let key = name.ends_with("key.pem") || name == "sasl.oauthbearer.config" || holds("jaas");
+    let key = name == "token"
+        || name.ends_with("key.pem")
+        || name == "sasl.oauthbearer.config"
+        || holds("jaas");
     !path && (key || holds("password") || holds("secret") || holds("passphrase"))
 }
 

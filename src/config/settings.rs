@@ -31,6 +31,7 @@ pub(super) struct Settings {
     pub(super) delivery: DeliverySettings,
     pub(super) export: ExportSettings,
     pub(super) http: HttpSettings,
+    pub(super) admin: AdminSettings,
     pub(super) log: LogSettings,
     pub(super) service: ServiceSettings,
 }
@@ -251,12 +252,32 @@ pub(super) struct HttpSettings {
     pub(super) listen: Option<String>,
 }
 
+/// `[admin]`
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(super) struct AdminSettings {
+    pub(super) listen: Option<String>,
+    pub(super) token: Option<String>,
+    pub(super) token_file: Option<String>,
+    pub(super) tls_certificate_file: Option<String>,
+    pub(super) tls_key_file: Option<String>,
+}
+
+impl fmt::Debug for AdminSettings {
+    /// The token is not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminSettings").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}
+
 /// `[log]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 pub(super) struct LogSettings {
     pub(super) format: Option<String>,
     pub(super) filter: Option<String>,
+    pub(super) repeats: Option<String>,
+    pub(super) repeat_interval: Option<String>,
 }
 
 /// `[service]`

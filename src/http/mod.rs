@@ -3,14 +3,17 @@
 //! Nothing here reaches into the loop. All answers are made from the newest snapshot and the counters, so a slow
 //! client costs the loop nothing.
 
+mod admin;
 mod advise;
 pub mod client;
+mod connections;
 mod explain;
 mod export;
 mod live;
 mod page;
 mod server;
 mod status;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,10 +26,14 @@ use axum::{Json, Router};
 use serde::Serialize;
 use tracing::error;
 
+pub use admin::{AdminState, DrainAsked};
+pub use axum::http::Method;
 pub use export::ExportState;
-pub use server::{BindError, Server};
+pub use server::{AdminError, BindError, Server};
+pub use tls::Trust;
 
 use crate::clock::ReadNow;
+use crate::config::Config;
 use crate::insight::{Overview, Watches};
 use crate::insight::{advise::Terms as AdviseTerms, explain::Terms as ExplainTerms};
 use crate::metrics::{self, Metrics};
@@ -52,6 +59,12 @@ impl fmt::Debug for HttpState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpState").field("topics", &self.topics).finish_non_exhaustive()
     }
+}
+
+/// What is wrong with the certificate of the admin listener, if there is one.
+pub fn check_admin(config: &Config) -> Option<String> {
+    let tls = config.admin.as_ref()?.tls.as_ref()?;
+    tls::acceptor(tls).err()
 }
 
 fn router(state: HttpState, feed: live::Feed) -> Router {

@@ -4,22 +4,29 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use openssl::ssl::SslAcceptor;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use super::admin::{self, AdminState};
+use super::connections::{Asked, Connections};
 use super::export::{self, ExportState};
 use super::live::{self, ViewLimits};
-use super::{HttpState, router};
+use super::{HttpState, router, tls};
+use crate::config::Admin;
 
 /// The listener could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -34,26 +41,37 @@ pub struct BindError {
     pub cause: io::Error,
 }
 
+/// The admin listener cannot be there.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// Its port.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Its certificate.
+    #[error("{0}")]
+    Tls(String),
+}
+
 /// A server that has its port and answers once it runs.
-#[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     answers: Answers,
     limits: Limits,
+    tls: Option<SslAcceptor>,
 }
 
 /// Who answers.
-#[derive(Debug)]
 enum Answers {
     Service(HttpState),
     Export(ExportState),
+    Admin(AdminState),
 }
 
-/// What a client may take. Bodies are never read: no request needs one.
+/// What a client may take. Bodies are only read of admin calls with the right token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at a time; further ones wait to be accepted.
+    /// Connections at a time; a further one takes the place of another, see [`Connections`].
     pub(super) connections: usize,
     /// From the moment a request may begin to the end of its header; also how long a connection may lie idle.
     pub(super) header: Duration,
@@ -73,10 +91,24 @@ impl Limits {
         grace: Duration::from_secs(5),
         views: ViewLimits::DEFAULT,
     };
+    /// Fewer call here, and none for long.
+    pub(super) const ADMIN: Self = Self {
+        connections: 16,
+        header: Duration::from_secs(10),
+        lifetime: Duration::from_mins(1),
+        grace: Duration::from_secs(1),
+        views: ViewLimits::DEFAULT,
+    };
     /// The largest request header; also what is buffered of an answer that its client does not take.
     pub(super) const BUFFER: usize = 16 * 1024;
     /// How long to wait when no connection can be accepted, as when there are no descriptors left.
     const RETRY: Duration = Duration::from_secs(1);
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -93,6 +125,16 @@ impl Server {
         Self::listen(address, "export.postgres.listen", Answers::Export(state)).await
     }
 
+    /// The same for admin calls.
+    ///
+    /// # Errors
+    /// As above, or what is wrong with the certificate.
+    pub async fn bind_admin(admin: &Admin, state: AdminState) -> Result<Self, AdminError> {
+        let tls = admin.tls.as_ref().map(tls::acceptor).transpose().map_err(AdminError::Tls)?;
+        let server = Self::listen(admin.listen, "admin.listen", Answers::Admin(state)).await?;
+        Ok(Self { tls, limits: Limits::ADMIN, ..server })
+    }
+
     async fn listen(
         address: SocketAddr,
         key: &'static str,
@@ -101,7 +143,7 @@ impl Server {
         let fault = |cause| BindError { address, key, cause };
         let listener = TcpListener::bind(address).await.map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
-        Ok(Self { listener, address, answers, limits: Limits::DEFAULT })
+        Ok(Self { listener, address, answers, limits: Limits::DEFAULT, tls: None })
     }
 
     /// Where it listens.
@@ -116,7 +158,7 @@ impl Server {
 
     /// Answers until `shutdown` ends, then lets the requests under way end too, for a short while.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { listener, answers, limits, .. } = self;
+        let Self { listener, answers, limits, tls, .. } = self;
         let mut background = JoinSet::new();
         let router = match answers {
             Answers::Service(state) => {
@@ -125,40 +167,42 @@ impl Server {
                 router(state, feed)
             }
             Answers::Export(state) => export::router(state),
+            Answers::Admin(state) => {
+                background.spawn(admin::look_after_the_log(state.clone()));
+                admin::router(state)
+            }
         };
-        let slots = Arc::new(Semaphore::new(limits.connections));
         let (stop, stopped) = watch::channel(());
-        let mut connections = JoinSet::new();
+        let serving = Serving { router, tls, limits, stopped };
+        let mut connections = Connections::new(limits.connections);
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
-                (stream, slot) = accept(&listener, &slots) => {
-                    let (router, stopped) = (router.clone(), stopped.clone());
-                    connections.spawn(connection(stream, slot, router, limits, stopped));
+                (stream, peer) = accept(&listener) => {
+                    if connections.make_room(peer.ip()).await {
+                        debug!(%peer, "more connections than there may be: one of who holds the most is cut off");
+                    }
+                    let serving = serving.clone();
+                    connections.spawn(peer.ip(), |asked| connection(stream, peer, asked, serving));
                 }
-                Some(_) = connections.join_next() => {}
+                Some(()) = connections.one_ended() => {}
             }
         }
         drop((listener, stop));
         // The views end with what they show.
         background.shutdown().await;
-        let ended = async { while connections.join_next().await.is_some() {} };
+        let ended = async { while connections.one_ended().await.is_some() {} };
         if timeout(limits.grace, ended).await.is_err() {
             debug!(connections = connections.len(), "connections cut off");
         }
     }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    // The semaphore is never closed, so there is always a permit to wait for.
-    let slot = Arc::clone(slots).acquire_owned().await.ok();
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, slot),
+            Ok(accepted) => return accepted,
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "no connection accepted");
                 sleep(Limits::RETRY).await;
@@ -167,19 +211,45 @@ async fn accept(
     }
 }
 
-/// Serves one connection; its slot is free again when it ends.
-async fn connection(
-    stream: TcpStream,
-    _slot: Option<OwnedSemaphorePermit>,
+/// What every connection needs.
+#[derive(Clone)]
+struct Serving {
     router: Router,
+    tls: Option<SslAcceptor>,
     limits: Limits,
-    mut stopped: watch::Receiver<()>,
-) {
+    stopped: watch::Receiver<()>,
+}
+
+/// Who is asking.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// Serves one connection.
+async fn connection(stream: TcpStream, peer: SocketAddr, asked: Asked, serving: Serving) {
+    let Some(acceptor) = &serving.tls else { return serve(stream, peer, asked, serving).await };
+    match timeout(serving.limits.header, tls::accept(acceptor, stream)).await {
+        Ok(Ok(stream)) => serve(stream, peer, asked, serving).await,
+        Ok(Err(error)) => debug!(%peer, %error, "no TLS"),
+        Err(_) => debug!(%peer, "no TLS in time"),
+    }
+}
+
+async fn serve<S>(stream: S, peer: SocketAddr, asked: Asked, serving: Serving)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let Serving { router, limits, mut stopped, .. } = serving;
+    let router = TowerToHyperService::new(router);
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        asked.set();
+        request.extensions_mut().insert(Peer(peer));
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header)
         .max_buf_size(Limits::BUFFER)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), answer);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),

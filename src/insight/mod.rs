@@ -63,6 +63,8 @@ pub struct Snapshot {
     pub write_blocked_since: Option<MonotonicTime>,
     /// Messages sent that no broker has taken yet.
     pub producer_queue: usize,
+    /// While it drains: how many partitions the input has, here and elsewhere.
+    pub input_partitions: Option<usize>,
 }
 
 impl Snapshot {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::family::{Family, count};
-use super::{CommitOutcome, RebalanceEvent, Scrape};
+use super::{AdminCall, AdminOutcome, CommitOutcome, RebalanceEvent, Scrape};
 use crate::codec::Reason;
 use crate::event_time::{EventTime, LateCause, PartitionId, Timing};
 use crate::insight::live::Outcomes;
@@ -21,6 +21,7 @@ pub(super) struct Totals {
     restores: BTreeMap<(u16, RestoreCause), u64>,
     restored_entries: u64,
     kafka_errors: BTreeMap<(String, bool), u64>,
+    admin_requests: BTreeMap<(AdminCall, AdminOutcome), u64>,
 }
 
 impl Totals {
@@ -86,6 +87,10 @@ impl Totals {
         self.restored_entries += u64::try_from(entries).unwrap_or(u64::MAX);
     }
 
+    pub(super) fn admin_request(&mut self, call: AdminCall, outcome: AdminOutcome) {
+        *self.admin_requests.entry((call, outcome)).or_default() += 1;
+    }
+
     pub(super) fn kafka_error(&mut self, code: &str, fatal: bool) {
         let key = (code.to_owned(), fatal);
         let full = self.kafka_errors.len() >= KAFKA_ERROR_CODES;
@@ -130,6 +135,7 @@ pub(super) fn families(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
     families.extend(distributions(scrape, totals));
     families.extend(of_windows(&totals.records));
     families.extend(of_client(totals));
+    families.extend(of_process(totals));
     families.extend(of_subtasks(scrape, totals));
     families
 }
@@ -332,6 +338,10 @@ fn of_client(totals: &Totals) -> Vec<Family> {
         let fatal = if *fatal { "true" } else { "false" };
         errors.push(&[("code", code), ("fatal", fatal)], count(*times));
     }
+    vec![transactions, rebalances, errors]
+}
+
+fn of_process(totals: &Totals) -> Vec<Family> {
     let mut lines = Family::counter(
         "tidegate_log_events_total",
         "Lines that were written to the log, by level.",
@@ -339,7 +349,24 @@ fn of_client(totals: &Totals) -> Vec<Family> {
     for (level, written) in crate::log::lines() {
         lines.push(&[("level", level)], count(written));
     }
-    vec![transactions, rebalances, errors, lines]
+    let mut suppressed = Family::counter(
+        "tidegate_log_events_suppressed_total",
+        "Lines that were not written to the log since they repeat, by level.",
+    );
+    for (level, left_out) in crate::log::suppressed() {
+        suppressed.push(&[("level", level)], count(left_out));
+    }
+    let mut calls = Family::counter(
+        "tidegate_admin_requests_total",
+        "Calls of the admin listener, by what they are about and how they ended.",
+    );
+    for call in AdminCall::ALL {
+        for outcome in AdminOutcome::ALL {
+            let times = totals.admin_requests.get(&(call, outcome)).copied().unwrap_or(0);
+            calls.push(&[("call", call.name()), ("outcome", outcome.name())], count(times));
+        }
+    }
+    vec![lines, suppressed, calls]
 }
 
 /// The most error codes that are told apart; librdkafka has more, but not in one place.

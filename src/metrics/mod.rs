@@ -92,6 +92,54 @@ impl RebalanceEvent {
     }
 }
 
+/// What an admin call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdminCall {
+    /// Fire what is open, and end.
+    Drain,
+    /// Which lines the log has.
+    LogLevel,
+    /// Nothing that there is.
+    Other,
+}
+
+impl AdminCall {
+    const ALL: [Self; 3] = [Self::Drain, Self::LogLevel, Self::Other];
+
+    /// The word used in metrics and in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::LogLevel => "log_level",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// How an admin call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdminOutcome {
+    /// As asked.
+    Done,
+    /// It brought no valid token.
+    Denied,
+    /// What it asks cannot be.
+    Refused,
+}
+
+impl AdminOutcome {
+    const ALL: [Self; 3] = [Self::Done, Self::Denied, Self::Refused];
+
+    /// The word used in metrics and in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Denied => "denied",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// A metric that cannot be: a fault of this program.
 #[derive(Debug, thiserror::Error)]
 #[error("preparing the metrics")]
@@ -139,6 +187,11 @@ impl Metrics {
     /// The client reported an error, by the name its library gives it.
     pub fn kafka_error(&self, code: &str, fatal: bool) {
         self.scrape.state().totals.kafka_error(code, fatal);
+    }
+
+    /// Somebody has called the admin listener.
+    pub fn admin_request(&self, call: AdminCall, outcome: AdminOutcome) {
+        self.scrape.state().totals.admin_request(call, outcome);
     }
 
     /// What became of all records whose commits have ended.

@@ -371,4 +371,8 @@ pub trait Time {
     fn wait(&self, duration: Duration);
     /// Whether the service has been asked to stop.
     fn stopping(&self) -> bool;
+    /// Whether it has been asked to fire what is open, and end then.
+    fn draining(&self) -> bool {
+        false
+    }
 }

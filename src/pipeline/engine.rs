@@ -374,6 +374,7 @@ impl<K: TransactionalSink> Engine<K> {
             open: self.subtask.first_open_windows(Snapshot::OPEN),
             write_blocked_since: None,
             producer_queue: self.sink.in_flight(),
+            input_partitions: None,
         }
     }
 }

@@ -216,6 +216,8 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
     pub(super) fn phase(&self) -> Phase {
         if let Some(cause) = &self.blocked_by {
             Phase::Blocked(cause.clone())
+        } else if self.time.draining() {
+            Phase::Draining
         } else if let Some(reason) = self.membership.standby() {
             Phase::Standby(reason.to_owned())
         } else if let Some(since) = self.membership.incomplete_since {

@@ -123,6 +123,8 @@ pub struct Pipeline<S, K, C, O, T> {
     blocked_by: Option<String>,
     /// Since when a write has been tried in vain.
     write_blocked_since: Option<MonotonicTime>,
+    /// How many partitions the input has, once a drain has looked.
+    input_partitions: Option<usize>,
 }
 
 /// When things are due.
@@ -204,6 +206,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             retry_after: RETRY_AFTER,
             blocked_by: None,
             write_blocked_since: None,
+            input_partitions: None,
         }
     }
 
@@ -246,7 +249,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         self.engine.subtask.run_idle_clocks(elapsed);
         if now.monotonic.since(self.schedule.last_emit) >= self.schedule.emit_interval {
             self.tick(now)?;
-            if self.reached_the_end() && self.drain()? {
+            if (self.reached_the_end() || self.is_to_drain()) && self.drain()? {
                 return Ok(Turn::Ended);
             }
         }
@@ -330,9 +333,31 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         ends.iter().all(reached)
     }
 
+    /// Whether a drain was asked for and nothing is missing that it has to fire: partitions that are on their way bring open
+    /// windows along. One that stands by has nothing to fire.
+    fn is_to_drain(&self) -> bool {
+        if !self.time.draining() {
+            return false;
+        }
+        let settled = self.arrivals.is_empty() && self.recovery.is_none() && !self.undo.abort;
+        self.membership.standby().is_some() || (self.joined && settled)
+    }
+
     /// Fires everything that is open and commits it. Whether that is done; if not, it is all read once more.
     fn drain(&mut self) -> Result<bool, PipelineError> {
+        if self.ends.is_none() && self.input_partitions.is_none() {
+            let Some(all) = self.ask(S::partitions)? else { return Ok(false) };
+            self.input_partitions = Some(all.len());
+        }
         self.publish(Phase::Draining);
+        let windows = self.engine.subtask.open_window_count();
+        let partitions = self.engine.subtask.partitions().count();
+        tracing::info!(
+            windows,
+            partitions,
+            of = self.input_partitions,
+            "draining: firing what is open in the partitions that are read here"
+        );
         self.engine.subtask.drain();
         self.deliver(self.time.now())?;
         if self.commit()? {
@@ -374,6 +399,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             self.engine.snapshot(phase, now, &self.progress, self.schedule.committed_once);
         snapshot.restoring = self.restoring();
         snapshot.write_blocked_since = self.write_blocked_since;
+        snapshot.input_partitions = self.input_partitions;
         self.watch.publish(snapshot);
         if self.watch.desk().is_asked(now) {
             let mut observations = self.engine.observations.clone();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::insight::Phase;
 use tidegate::pipeline::{OutputTopic, PipelineError, Polled};
 
-use crate::memory::{Call, Fault, WALL};
+use crate::memory::{Call, Fault, Stop, WALL};
 use crate::world::{World, id, marker, ms, record};
 
 /// The beginning of a window.
@@ -122,4 +122,82 @@ fn partitions_lost_before_the_last_commit_are_an_error() {
     assert!(world.run_to_the_end().is_err());
     assert_eq!(world.topic(OutputTopic::Results), []);
     assert_eq!(world.committed_offset(0), None);
+}
+
+/// One record is in an open window, and the next one comes long after the drain.
+fn two_records() -> World {
+    World::new([vec![record(0, T, "a"), record(60_000, T + 1_000, "a")], vec![]])
+}
+
+#[test]
+fn a_drain_fires_what_is_open_commits_and_ends() {
+    let world = two_records();
+    world.drain_at(ms(2_000)).unwrap();
+    assert_eq!(world.results().len(), 1);
+    assert_eq!(world.committed_offset(0), Some(1));
+    assert!(world.broker.with(|state| state.clock) < Duration::from_secs(4));
+    let phases = world.service(|client| client.phases.clone());
+    assert_eq!(phases[phases.len() - 2..], [Phase::Draining, Phase::Stopped]);
+    let snapshot = world.service(|client| client.watch.snapshot());
+    assert_eq!((snapshot.partitions.len(), snapshot.input_partitions), (2, Some(2)));
+}
+
+#[test]
+fn the_next_start_after_a_drain_goes_on_from_the_windows_that_it_fired() {
+    let world = two_records();
+    world.drain_at(ms(2_000)).unwrap();
+    world.broker.with(|state| state.drain = Stop::Never);
+    let mut next = world.another("host");
+    world.turns(&mut next, ms(65_000));
+    assert_eq!(world.results().len(), 1, "the window fired once");
+    assert_eq!(world.topic(OutputTopic::Late).len(), 1);
+    assert_eq!(world.committed_offset(0), Some(2));
+}
+
+#[test]
+fn a_drain_asked_for_before_the_state_is_there_waits_for_it() {
+    let world = two_records();
+    world.run_until(ms(2_000)).unwrap();
+    assert_eq!(world.results(), Vec::<String>::new());
+    world.broker.with(|state| (state.stop, state.drain) = (Stop::Never, Stop::At(ms(0))));
+    world.another("host").run().unwrap();
+    assert_eq!(world.results().len(), 1, "what the one before had open");
+}
+
+#[test]
+fn a_drain_goes_on_when_its_commit_was_refused() {
+    let mut refusals = 3;
+    let world = two_records().failing(move |call, now| {
+        if call == Call::Commit && now > ms(2_000) && refusals > 0 {
+            refusals -= 1;
+            return Some(Fault::NotAMember);
+        }
+        None
+    });
+    world.drain_at(ms(2_000)).unwrap();
+    assert_eq!(world.results().len(), 1);
+    assert_eq!(world.committed_offset(0), Some(1));
+}
+
+#[test]
+fn a_drain_fires_only_what_is_here_and_says_how_much_there_is() {
+    let mut world = World::new([vec![record(0, T, "a")], vec![], vec![]]);
+    world.config.key.from = tidegate::config::KeyFrom::Message;
+    world.broker.with(|state| {
+        state.rebalances = [(Duration::ZERO, Polled::Assigned(vec![id(1)]))].into();
+    });
+    world.drain_at(ms(2_000)).unwrap();
+    assert_eq!(world.results(), Vec::<String>::new());
+    let snapshot = world.service(|client| client.watch.snapshot());
+    assert_eq!((snapshot.partitions.len(), snapshot.input_partitions), (1, Some(3)));
+}
+
+#[test]
+fn a_drain_of_one_that_stands_by_ends_it() {
+    let mut world = two_records();
+    world.config.key.from = tidegate::config::KeyFrom::Fields(vec!["k".to_owned()]);
+    let mut other = world.another("other");
+    world.turns(&mut other, ms(1_000));
+    world.drain_at(ms(2_000)).unwrap();
+    assert_eq!(world.results(), Vec::<String>::new());
 }

@@ -54,6 +54,12 @@ impl World {
         self.run(RunUntil::Stopped)
     }
 
+    /// Runs until it has fired what is open, which it is asked for at this time.
+    pub(crate) fn drain_at(&self, at: Duration) -> Result<(), PipelineError> {
+        self.broker.with(|state| state.drain = Stop::At(at));
+        self.run(RunUntil::Stopped)
+    }
+
     /// The same where the brokers do not take the last commit: it may be called an error, not more.
     pub(crate) fn stop_without_commit(&self, stop: Duration) {
         let outcome = self.run_until(stop);

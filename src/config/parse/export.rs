@@ -109,7 +109,7 @@ fn parse_batch(
     Ok((rows?, interval?))
 }
 
-fn parse_listener(text: &str) -> Result<Option<SocketAddr>, String> {
+pub(super) fn parse_listener(text: &str) -> Result<Option<SocketAddr>, String> {
     match text {
         "off" => Ok(None),
         text => parse_listen(text).map(Some).map_err(|problem| format!("{problem}, or \"off\"")),

@@ -3,9 +3,11 @@
 //! Every function here reads what it can, notes all faults in the report and goes on: whoever
 //! corrects the settings sees everything at once.
 
+mod admin;
 mod export;
 mod grouping;
 mod kafka;
+mod log;
 mod oauth;
 mod output;
 mod source;
@@ -14,16 +16,17 @@ mod values;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+pub(crate) use admin::read_token;
+pub(crate) use log::log_filter;
 pub(crate) use source::parse_start;
 pub(crate) use values::duration;
 
 use super::fault::{Noted, Report};
 use super::key_path::KeyPath;
 use super::settings::{
-    DeliverySettings, GuardSettings, LimitsSettings, LogSettings, ServiceSettings, Settings,
-    WindowSettings,
+    DeliverySettings, GuardSettings, LimitsSettings, ServiceSettings, Settings, WindowSettings,
 };
-use super::{Config, Delivery, Guarantee, Guard, Http, Key, Log, LogFormat};
+use super::{Config, Delivery, Guarantee, Guard, Http, Key};
 use crate::event_time::{AllIdle, NamedStrategy, Panes, StateLimits, TumblingWindows};
 
 /// What the reading knows besides the settings.
@@ -78,7 +81,8 @@ pub(super) fn parse(
         "write \"127.0.0.1:8080\"",
         parse_listen,
     );
-    let log = parse_log(&settings.log, report);
+    let admin = admin::parse(&settings.admin, listen.as_ref().ok().copied(), report);
+    let log = log::parse(&settings.log, report);
     let service = parse_service(&settings.service, key.as_ref().ok(), report);
 
     let (windows, allowed_lateness, panes) = window?;
@@ -107,6 +111,7 @@ pub(super) fn parse(
         delivery: delivery?,
         postgres_export: postgres_export?,
         http: Http { listen: listen? },
+        admin: admin?,
         log: log?,
         subtasks,
         shutdown_timeout,
@@ -269,23 +274,6 @@ fn parse_service(
     Ok((subtasks, shutdown_timeout?))
 }
 
-fn parse_log(settings: &LogSettings, report: &mut Report<'_>) -> Result<Log, Noted> {
-    let section = KeyPath::of("log");
-    let format =
-        report.value(&section.key("format"), settings.format.as_ref(), "write \"auto\"", |text| {
-            values::word(text, &LOG_FORMATS)
-        });
-    let filter =
-        report.value(&section.key("filter"), settings.filter.as_ref(), "write \"info\"", |text| {
-            let hint = "write a level such as \"info\", or \"info,tidegate::kafka=debug\"";
-            tracing_subscriber::filter::EnvFilter::builder()
-                .parse(text)
-                .map(|_| text.to_owned())
-                .map_err(|error| format!("\"{text}\": {error}; {hint}"))
-        });
-    Ok(Log { format: format?, filter: filter? })
-}
-
 /// Each has a consumer and a producer with their threads and queues.
 const SUBTASKS: RangeInclusive<u16> = 1..=64;
 
@@ -297,6 +285,3 @@ const PANES: [(&str, Panes); 2] =
 
 const GUARANTEES: [(&str, Guarantee); 2] =
     [("exactly_once", Guarantee::ExactlyOnce), ("at_least_once", Guarantee::AtLeastOnce)];
-
-const LOG_FORMATS: [(&str, LogFormat); 3] =
-    [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];

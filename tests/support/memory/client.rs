@@ -310,4 +310,11 @@ impl Time for Client {
     fn stopping(&self) -> bool {
         self.broker.with(|state| state.stopping(self.number) || !state.clients[self.number].alive)
     }
+
+    fn draining(&self) -> bool {
+        self.broker.with(|state| match state.drain {
+            Stop::Never => false,
+            Stop::At(at) => state.clock >= at,
+        })
+    }
 }

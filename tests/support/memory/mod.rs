@@ -212,6 +212,8 @@ pub(crate) type Place = (OutputTopic, i32);
 pub(crate) struct State {
     pub(crate) clock: Duration,
     pub(crate) stop: Stop,
+    /// When it is asked to fire what is open and end.
+    pub(crate) drain: Stop,
     /// How long a poll takes that brings a record.
     pub(crate) poll_takes: Duration,
     pub(crate) faults: Faults,
@@ -272,6 +274,7 @@ impl Broker {
         Self(Rc::new(RefCell::new(State {
             clock: Duration::ZERO,
             stop: Stop::Never,
+            drain: Stop::Never,
             poll_takes: Duration::ZERO,
             faults: Box::new(|_, _| None),
             plant: None,
