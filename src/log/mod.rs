@@ -112,6 +112,9 @@ const LEVELS: [(Level, &str); 5] = [
     (Level::TRACE, "trace"),
 ];
 
+#[cfg(test)]
+pub(crate) use control::tests as tests_of_control;
+
 static WRITTEN: Lines = Lines::none();
 static SUPPRESSED: Lines = Lines::none();
 static CONTROL: OnceLock<Control> = OnceLock::new();

@@ -1,5 +1,6 @@
 //! What is written, what it means, and what is said when it is wrong. New rules get a line in `rules.rs`.
 
+mod admin;
 mod effective;
 mod layers;
 mod meaning;
