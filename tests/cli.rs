@@ -257,12 +257,67 @@ fn explain_says_what_is_wrong_with_the_question_or_the_service() {
 
 #[test]
 fn help_teaches() {
-    for command in
-        ["run", "check", "config", "demo", "generate", "explain", "advise", "export", "healthcheck"]
-    {
+    for command in [
+        "run",
+        "check",
+        "config",
+        "demo",
+        "generate",
+        "explain",
+        "advise",
+        "export",
+        "healthcheck",
+        "drain",
+        "log-level",
+    ] {
         let output = tidegate(&[command, "--help"]);
         assert!(output.status.success() && output.stdout.len() > 200, "{command}");
     }
+}
+
+#[test]
+fn admin_calls_bring_the_token_of_the_configuration_or_of_a_file() {
+    const ANSWER: &str =
+        "HTTP/1.1 202 Accepted\r\ncontent-length: 25\r\n\r\n{\"sentence\":\"So be it.\"} ";
+    let settings: Vec<_> = SETTINGS.iter().flat_map(|setting| ["--set", *setting]).collect();
+    let (url, serving) = answering(ANSWER);
+    let listen = format!("admin.listen={}", url.strip_prefix("http://").unwrap());
+    let admin = ["--set", &listen, "--set", "admin.token=0123456789abcdef"];
+    let output = tidegate(&[&["drain"], &settings[..], &admin].concat());
+    assert_eq!(text(&output.stdout), "So be it.\n", "{}", text(&output.stderr));
+    let request = serving.join().unwrap();
+    assert!(request.starts_with("POST /api/v1/admin/drain HTTP/1.1"), "{request}");
+    assert!(request.contains("authorization: Bearer 0123456789abcdef\r\n"), "{request}");
+
+    let off = tidegate(&[&["log-level", "debug"], &settings[..]].concat());
+    let said = text(&off.stderr);
+    assert!(off.status.code() == Some(78) && said.contains("admin.listen: is off"), "{said}");
+    let short = std::env::temp_dir().join(format!("tidegate-short-{}", std::process::id()));
+    std::fs::write(&short, "hush").unwrap();
+    let file = short.to_str().unwrap();
+    let said = tidegate(&["drain", "--url", "http://127.0.0.1:1", "--token-file", file]);
+    std::fs::remove_file(&short).unwrap();
+    let said = text(&said.stderr);
+    assert!(said.contains("too short to be a token") && !said.contains("hush"), "{said}");
+}
+
+#[test]
+fn a_certificate_that_is_none_is_found_by_the_check() {
+    let file = std::env::temp_dir().join(format!("tidegate-no-pem-{}", std::process::id()));
+    std::fs::write(&file, "no PEM").unwrap();
+    let files =
+        ["certificate", "key"].map(|which| format!("admin.tls_{which}_file={}", file.display()));
+    let admin = ["admin.listen=127.0.0.1:8082", "admin.token=0123456789abcdef"];
+    let settings = SETTINGS.iter().chain(&admin).copied().chain(files.iter().map(String::as_str));
+    let arguments: Vec<_> = settings.flat_map(|setting| ["--set", setting]).collect();
+    let output = tidegate(&[&["check"], &arguments[..]].concat());
+    std::fs::remove_file(&file).unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(
+        said.contains("admin.tls_certificate_file: ") && said.contains("no certificate"),
+        "{said}"
+    );
 }
 
 #[test]

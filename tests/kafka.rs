@@ -16,6 +16,8 @@ mod case_file;
 #[path = "support/case_scenario.rs"]
 mod case_scenario;
 
+#[path = "kafka/admin.rs"]
+mod admin;
 #[path = "kafka/advise.rs"]
 mod advise;
 #[path = "kafka/bad_input.rs"]
@@ -32,6 +34,8 @@ mod explain;
 mod flights;
 #[path = "kafka/growth.rs"]
 mod growth;
+#[path = "kafka/hostile.rs"]
+mod hostile;
 #[path = "kafka/limits.rs"]
 mod limits;
 #[path = "kafka/missing_rights.rs"]

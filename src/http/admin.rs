@@ -169,9 +169,9 @@ async fn read<T: for<'de> Deserialize<'de>>(body: Body) -> Result<T, Response> {
 }
 
 /// The largest body, in bytes.
-const LARGEST: usize = 4 * 1024;
+pub(super) const LARGEST: usize = 4 * 1024;
 
-const BODY_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const BODY_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

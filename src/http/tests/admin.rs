@@ -351,3 +351,21 @@ fn what_is_wrong_with_the_files_is_said_with_their_names() {
         assert!(fault.contains(said) && !fault.contains("hush"), "{fault}");
     }
 }
+
+#[test]
+fn the_limits_are_those_that_are_documented() {
+    use super::super::admin::{BODY_WITHIN, LARGEST};
+    let (all, admin) = (Limits::DEFAULT, Limits::ADMIN);
+    let said = format!(
+        "Connections are limited at both listeners ({}, and {} for admin calls), headers to {} KiB and {} s ({} s), bodies \
+         of admin calls to {} KiB and {} s.",
+        all.connections,
+        admin.connections,
+        Limits::BUFFER / 1024,
+        all.header.as_secs(),
+        admin.header.as_secs(),
+        LARGEST / 1024,
+        BODY_WITHIN.as_secs()
+    );
+    assert!(include_str!("../../../deploy/README.md").contains(&said), "{said}");
+}
