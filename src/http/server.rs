@@ -17,7 +17,7 @@ use openssl::ssl::SslAcceptor;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
@@ -243,7 +243,12 @@ where
     let answer = service_fn(move |mut request: Request<Incoming>| {
         asked.set();
         request.extensions_mut().insert(Peer(peer));
-        router.call(request)
+        let router = router.clone();
+        async move {
+            // Requests that come in a row, without waiting for their answers, wait for those of others.
+            yield_now().await;
+            router.call(request).await
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

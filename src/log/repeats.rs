@@ -43,7 +43,9 @@ impl Repeats {
         let repeats = Arc::clone(self);
         let body = move || {
             loop {
-                match repeats.places().next_due() {
+                // Nothing is locked while it waits.
+                let due = repeats.places().next_due();
+                match due {
                     None => thread::park(),
                     Some(due) => thread::park_timeout(due.since((repeats.now)().monotonic)),
                 }
@@ -363,6 +365,21 @@ mod tests {
             }
         });
         assert_eq!(bench.text().matches("suppressed 1 lines like this").count(), 5);
+    }
+
+    #[test]
+    fn whoever_waits_for_the_end_of_an_interval_holds_nobody_up() {
+        static SUPPRESSED: Lines = Lines::none();
+        static WRITTEN: Lines = Lines::none();
+        let bench = Bench::new(1, &SUPPRESSED);
+        bench.repeats.tell_in_a_thread();
+        let (done, ended) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            bench.run(&WRITTEN, || (0..1_000).for_each(|_| tracing::warn!("again")));
+            done.send(()).unwrap();
+        });
+        assert_eq!(ended.recv_timeout(Duration::from_mins(1)), Ok(()));
+        assert_eq!(counted(&SUPPRESSED), [("warn", 999)]);
     }
 
     fn at(secs: u64) -> MonotonicTime {
