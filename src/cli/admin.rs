@@ -16,7 +16,7 @@ use crate::http::{Method, Trust};
 pub(super) struct Target {
     #[command(flatten)]
     configuration: Configuration,
-    /// Where the service listens for admin calls, such as http://127.0.0.1:8082. Otherwise that of the configuration.
+    /// Where the service listens for admin calls, such as `http://127.0.0.1:8082`. Otherwise that of the configuration.
     #[arg(long)]
     url: Option<String>,
     /// A file with the token. Otherwise that of the configuration.
@@ -87,7 +87,7 @@ fn own_address(admin: &Admin) -> String {
     let ip = match admin.listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
     };
     format!("{scheme}://{}", SocketAddr::new(ip, admin.listen.port()))
 }

@@ -255,34 +255,35 @@ impl Draining {
         let input_partitions =
             begun.subtasks().filter_map(|(_, snapshot)| snapshot.input_partitions).max();
         let windows_open = subtasks.iter().map(|subtask| subtask.windows_open).sum();
-        let mut sentence = match asked {
-            DrainAsked::Before => "Draining already: ".to_owned(),
-            DrainAsked::Now | DrainAsked::Stopping => "Draining: ".to_owned(),
+        let already = match asked {
+            DrainAsked::Before => " already",
+            DrainAsked::Now | DrainAsked::Stopping => "",
         };
-        sentence += &format!(
-            "what is open in {} fires ({} held), all is committed, and the service ends with exit code 0. The next start \
-             goes on from there; records of windows that are closed by this are late.",
+        let mut sentences = vec![format!(
+            "Draining{already}: what is open in {} fires ({} held), all is committed, and the service ends with exit code \
+             0. The next start goes on from there; records of windows that are closed by this are late.",
             count(partitions, "partition"),
             count(windows_open, "window")
-        );
+        )];
         let elsewhere = input_partitions.map_or(0, |all| all.saturating_sub(partitions));
         if let Some(all) = input_partitions.filter(|_| elsewhere > 0) {
-            sentence += &format!(
-                " {elsewhere} of {all} partitions are read by other members of the group: their windows stay open, and \
+            sentences.push(format!(
+                "{elsewhere} of {all} partitions are read by other members of the group: their windows stay open, and \
                  they go on with the partitions from here. Drain them too, or stop them."
-            );
+            ));
         }
         let waiting = begun
             .subtasks()
             .filter(|(_, snapshot)| !has_begun(&snapshot.phase, snapshot.input_partitions));
         for (subtask, snapshot) in waiting {
             let why = snapshot.phase.blocked().map(|cause| format!(" ({cause})"));
-            sentence += &format!(
-                " Subtask {subtask} is {}{}, and drains as soon as it has what it read.",
+            sentences.push(format!(
+                "Subtask {subtask} is {}{}, and drains as soon as it has what it read.",
                 snapshot.phase.name(),
                 why.unwrap_or_default()
-            );
+            ));
         }
+        let sentence = sentences.join(" ");
         Self { status: "draining", sentence, partitions, input_partitions, windows_open, subtasks }
     }
 }
@@ -309,7 +310,7 @@ struct Wanted {
 
 /// The filter in force.
 #[derive(Serialize)]
-struct Filter {
+struct LogFilter {
     filter: String,
     configured: String,
     /// When the configured one comes back, in milliseconds since the epoch.
@@ -359,7 +360,7 @@ fn filter(state: &AdminState, in_force: InForce) -> Response {
             "The log's filter is {filter}, until it is changed or the service starts anew; configured is {configured}."
         ),
     };
-    Json(Filter { filter, configured, until, sentence }).into_response()
+    Json(LogFilter { filter, configured, until, sentence }).into_response()
 }
 
 fn no_log() -> Response {

@@ -24,7 +24,8 @@ pub(crate) use values::duration;
 use super::fault::{Noted, Report};
 use super::key_path::KeyPath;
 use super::settings::{
-    DeliverySettings, GuardSettings, LimitsSettings, ServiceSettings, Settings, WindowSettings,
+    DeliverySettings, GuardSettings, HttpSettings, LimitsSettings, ServiceSettings, Settings,
+    WindowSettings,
 };
 use super::{Config, Delivery, Guarantee, Guard, Http, Key};
 use crate::event_time::{AllIdle, NamedStrategy, Panes, StateLimits, TumblingWindows};
@@ -75,13 +76,8 @@ pub(super) fn parse(
     };
     let postgres_export = export::parse(settings, &exported, report);
     let delivery = parse_delivery(&settings.delivery, report);
-    let listen = report.value(
-        &KeyPath::of("http.listen"),
-        settings.http.listen.as_ref(),
-        "write \"127.0.0.1:8080\"",
-        parse_listen,
-    );
-    let admin = admin::parse(&settings.admin, listen.as_ref().ok().copied(), report);
+    let http = parse_http(&settings.http, report);
+    let admin = admin::parse(&settings.admin, http.as_ref().ok().map(|http| http.listen), report);
     let log = log::parse(&settings.log, report);
     let service = parse_service(&settings.service, key.as_ref().ok(), report);
 
@@ -110,7 +106,7 @@ pub(super) fn parse(
         topics: topics?,
         delivery: delivery?,
         postgres_export: postgres_export?,
-        http: Http { listen: listen? },
+        http: http?,
         admin: admin?,
         log: log?,
         subtasks,
@@ -233,6 +229,13 @@ fn parse_transaction_timeout(text: &str) -> Result<Duration, String> {
         ));
     }
     Ok(timeout)
+}
+
+fn parse_http(settings: &HttpSettings, report: &mut Report<'_>) -> Result<Http, Noted> {
+    let key = KeyPath::of("http.listen");
+    let hint = "write \"127.0.0.1:8080\"";
+    let listen = report.value(&key, settings.listen.as_ref(), hint, parse_listen)?;
+    Ok(Http { listen })
 }
 
 fn parse_listen(text: &str) -> Result<std::net::SocketAddr, String> {

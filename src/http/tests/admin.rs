@@ -199,7 +199,7 @@ async fn the_filter_of_the_log_is_shown_changed_and_falls_back() {
         (r#"{"filter": "info", "for": "10"}"#, "for: \"10\" has no unit"),
         (r#"{"filter": "info", "for": "0s"}"#, "for: is zero"),
         (r#"{"fliter": "info"}"#, "unknown field `fliter`"),
-        (r#"{"#, "EOF"),
+        ("{", "EOF"),
         ("", "missing field `filter`"),
     ] {
         let (code, body) = admin.call("PUT", LOG_LEVEL, wanted).await;
@@ -237,7 +237,7 @@ async fn a_body_is_small_and_comes_soon() {
 /// A certificate and its key in files of the test's own.
 struct Certificate {
     folder: PathBuf,
-    certificate: PathBuf,
+    chain: PathBuf,
     key: PathBuf,
 }
 
@@ -266,11 +266,11 @@ impl Certificate {
         let (certificate_file, key_file) = (folder.join("tls.crt"), folder.join("tls.key"));
         std::fs::write(&certificate_file, builder.build().to_pem().unwrap()).unwrap();
         std::fs::write(&key_file, key.private_key_to_pem_pkcs8().unwrap()).unwrap();
-        Self { folder, certificate: certificate_file, key: key_file }
+        Self { folder, chain: certificate_file, key: key_file }
     }
 
     fn tls(&self) -> AdminTls {
-        AdminTls { certificate_file: self.certificate.clone(), key_file: self.key.clone() }
+        AdminTls { certificate_file: self.chain.clone(), key_file: self.key.clone() }
     }
 }
 
@@ -296,15 +296,13 @@ async fn with_a_certificate_calls_are_encrypted_and_the_client_knows_whom_it_ask
     let (own, other) = (Certificate::new("own"), Certificate::new("other"));
     let admin = admin(1, Some(own.tls())).await;
     let url = format!("https://{}", admin.bench.address);
-    for trust in
-        [Trust::Certificate(own.certificate.clone()), Trust::Authorities(own.certificate.clone())]
-    {
+    for trust in [Trust::Certificate(own.chain.clone()), Trust::Authorities(own.chain.clone())] {
         let (code, body) = send(&url, show(trust)).await.unwrap();
         assert!(code == 200 && body.contains("as configured"), "{code} {body}");
     }
     for (trust, said) in [
-        (Trust::Certificate(other.certificate.clone()), "another certificate"),
-        (Trust::Authorities(other.certificate.clone()), "not trusted: self-signed certificate"),
+        (Trust::Certificate(other.chain.clone()), "another certificate"),
+        (Trust::Authorities(other.chain.clone()), "not trusted: self-signed certificate"),
         (Trust::System, "not trusted"),
     ] {
         let error = send(&url, show(trust)).await.unwrap_err().to_string();
@@ -312,7 +310,7 @@ async fn with_a_certificate_calls_are_encrypted_and_the_client_knows_whom_it_ask
     }
     // The name counts where an authority is trusted.
     let elsewhere = format!("https://localhost:{}", admin.bench.address.port());
-    let error = send(&elsewhere, show(Trust::Authorities(own.certificate.clone()))).await;
+    let error = send(&elsewhere, show(Trust::Authorities(own.chain.clone()))).await;
     assert!(error.unwrap_err().to_string().contains("not trusted"));
     // Plain text gets no answer, and the next one does.
     let address = admin.bench.address;
@@ -324,7 +322,7 @@ async fn with_a_certificate_calls_are_encrypted_and_the_client_knows_whom_it_ask
     });
     let plain = plain.await.unwrap().unwrap_or_default();
     assert!(!String::from_utf8_lossy(&plain).contains("HTTP/1.1"), "{plain:?}");
-    let (code, _) = send(&url, show(Trust::Certificate(own.certificate.clone()))).await.unwrap();
+    let (code, _) = send(&url, show(Trust::Certificate(own.chain.clone()))).await.unwrap();
     assert_eq!(code, 200);
 }
 
@@ -343,9 +341,9 @@ fn what_is_wrong_with_the_files_is_said_with_their_names() {
     };
     for (tls, said) in [
         (tls(&none, &own.key), "admin.tls_certificate_file"),
-        (tls(&own.certificate, &none), "admin.tls_key_file"),
-        (tls(&own.certificate, &encrypted), "that needs no password"),
-        (tls(&own.certificate, &other.key), "is not the key of the certificate in"),
+        (tls(&own.chain, &none), "admin.tls_key_file"),
+        (tls(&own.chain, &encrypted), "that needs no password"),
+        (tls(&own.chain, &other.key), "is not the key of the certificate in"),
     ] {
         let fault = tls::acceptor(&tls).err().unwrap();
         assert!(fault.contains(said) && !fault.contains("hush"), "{fault}");
