@@ -35,7 +35,7 @@ fn container(stateful_set: &Value) -> &Value {
     &containers[0]
 }
 
-/// The job of a rendered folder, as its first pod reads it: from the file that the ConfigMap has the text of.
+/// The job of a rendered folder, as its first pod reads it: from the file that the `ConfigMap` has the text of.
 fn config(documents: &[Value]) -> Config {
     let map = object(documents, "ConfigMap");
     let files = [BASE, STANDBY].map(|folder| format!("{folder}/tidegate.toml"));
@@ -102,7 +102,7 @@ fn brokers_are_where_the_network_policy_lets_it_go() {
         let (_, port) = config.kafka.bootstrap_servers.rsplit_once(':').unwrap();
         let policy = object(&documents, "NetworkPolicy");
         let mut ports = list(&policy, "/spec/egress").iter().flat_map(|rule| list(rule, "/ports"));
-        assert!(ports.any(|of| of["port"] == Value::from(port.parse::<u16>().unwrap())), "{port}");
+        assert!(ports.any(|of| of["port"] == port.parse::<u16>().unwrap()), "{port}");
     }
 }
 
