@@ -29,6 +29,7 @@ mod lint;
 #[cfg(feature = "real-kafka")]
 #[path = "deploy/live.rs"]
 mod live;
+#[cfg(not(feature = "real-kafka"))]
 #[path = "support/rights.rs"]
 mod rights;
 #[path = "deploy/rules.rs"]
@@ -40,3 +41,5 @@ mod tools;
 
 #[cfg(feature = "real-kafka")]
 mod support;
+#[cfg(feature = "real-kafka")]
+use support::rights;

@@ -174,9 +174,9 @@ fn rights_on_kafka_that_are_missing_are_named() {
     let postgres = Postgres::start();
     cluster.create("er-out", 1, &[]);
     cluster.produce("er-out", &[Record::of(0, RESULT)]);
-    let names = names("er");
+    let prefixed = names("er");
     let rows: Vec<_> =
-        table(&names.each()).into_iter().filter(|row| row.command == "export").collect();
+        table(&prefixed.each()).into_iter().filter(|row| row.command == "export").collect();
     assert!(rows.len() >= 2, "{rows:?}");
     // One user for each right, who has all the others; and one who has all.
     for user in 0..=rows.len() {

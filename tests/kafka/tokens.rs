@@ -70,7 +70,7 @@ fn tokens_are_renewed_while_it_runs() {
 #[test]
 fn an_endpoint_that_refuses_ends_it_and_one_that_is_away_is_waited_for() {
     let secured = Secured::shared();
-    let endpoint = Endpoint::start(Duration::from_secs(60));
+    let endpoint = Endpoint::start(Duration::from_mins(1));
     let good = job(secured, "no-tokens", &endpoint.url());
     let secret = format!("client_secret_file = \"{}\"", secured.file("oauth-client"));
     assert!(good.contains(&secret), "{good}");

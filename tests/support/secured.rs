@@ -61,7 +61,7 @@ impl Secured {
         for nth in 0..USERS_OF_RIGHTS {
             write!(users, " user_right{nth}=\"{SECRET}\"").unwrap();
         }
-        let plain = format!("{}.plain.PlainLoginModule required {users};", MODULES);
+        let plain = format!("{MODULES}.plain.PlainLoginModule required {users};");
         let scram = format!("{MODULES}.scram.ScramLoginModule required;");
         let oauth = format!(
             "{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"broker\";"
