@@ -24,6 +24,8 @@ mod advise;
 mod bad_input;
 #[path = "kafka/changelog.rs"]
 mod changelog;
+#[path = "kafka/check.rs"]
+mod check;
 #[path = "kafka/drift.rs"]
 mod drift;
 #[path = "kafka/encryption.rs"]

@@ -55,7 +55,8 @@ enum Command {
     Advise(Box<advise::Advise>),
     /// Keep the results in a database table too, for dashboards.
     Export(export::Export),
-    /// Read the configuration and say everything that is wrong with it, without connecting to anything.
+    /// Read the configuration and say everything that is wrong with it, without connecting to anything; with --connect
+    /// look at the cluster too.
     Check(check::Check),
     /// Print the configuration in effect, secrets hidden, or the reference of all keys.
     Config(config::Config),

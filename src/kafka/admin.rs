@@ -198,8 +198,55 @@ pub(super) fn wait_for_brokers(
     time: &impl Time,
 ) -> Result<Option<Vec<String>>, ConnectError> {
     let brokers = &kafka.bootstrap_servers;
-    let (mut wait, mut refusals, mut silences) = (FIRST_WAIT, Refusals::default(), 0);
+    let (mut wait, mut reaching) = (FIRST_WAIT, Reaching::default());
     while !time.stopping() {
+        match reaching.ask(kafka, consumer)? {
+            Asked::Names(names) => return Ok(Some(names)),
+            Asked::Nothing => continue,
+            // Whoever keeps the tokens tells of it.
+            Asked::NoToken(_) => {}
+            Asked::NoAnswer(reason) => {
+                tracing::warn!(
+                    brokers,
+                    reason,
+                    retry_in_ms = wait.as_millis(),
+                    "no broker answers"
+                );
+            }
+        }
+        time.wait(wait);
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+    Ok(None)
+}
+
+/// The tries of one client to reach the brokers.
+#[derive(Debug, Default)]
+pub(super) struct Reaching {
+    refusals: Refusals,
+    silences: u32,
+}
+
+/// What a try came to.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// The names of all topics.
+    Names(Vec<String>),
+    /// Nothing was heard; a connection may take its time to be made.
+    Nothing,
+    /// There is no token to show, and why.
+    NoToken(String),
+    /// Why nobody answers.
+    NoAnswer(String),
+}
+
+impl Reaching {
+    /// Asks once.
+    pub(super) fn ask(
+        &mut self,
+        kafka: &Kafka,
+        consumer: &BaseConsumer<ConsumerEvents>,
+    ) -> Result<Asked, ConnectError> {
         // Nothing ends a request that waits for a connection, and as long as it waits the client tries to connect at once
         // again and again. So these are short.
         let patience =
@@ -207,7 +254,7 @@ pub(super) fn wait_for_brokers(
         let error = match consumer.fetch_metadata(None, patience) {
             Ok(metadata) => {
                 let names = metadata.topics().iter().map(|topic| topic.name().to_owned());
-                return Ok(Some(names.collect()));
+                return Ok(Asked::Names(names.collect()));
             }
             Err(error) => error,
         };
@@ -216,30 +263,22 @@ pub(super) fn wait_for_brokers(
         while consumer.poll(NEWS_TIMEOUT).is_some() {}
         let (code, reason) = consumer.context().take_error().unzip();
         let reason = reason.unwrap_or_else(|| error.to_string());
-        // Without a token the client has not tried to connect, and whoever keeps the tokens tells of it.
+        // Without a token the client has not tried to connect.
         match consumer.context().token_failure() {
             Some(failure) if failure.lasting => return Err(failure.into()),
-            Some(_) => {
-                time.wait(wait);
-                wait = (wait * 2).min(LONGEST_WAIT);
-                continue;
-            }
+            Some(failure) => return Ok(Asked::NoToken(failure.to_string())),
             None => {}
         }
-        if let Some(refusal) = refusals.judge(code, &reason, kafka) {
+        if let Some(refusal) = self.refusals.judge(code, &reason, kafka) {
             return Err(refusal);
         }
-        // A connection may take its time to be made.
-        if code.is_none() && !refusals.suspect() && silences < SILENCES {
-            silences += 1;
-            continue;
+        if code.is_none() && !self.refusals.suspect() && self.silences < SILENCES {
+            self.silences += 1;
+            return Ok(Asked::Nothing);
         }
-        silences = 0;
-        tracing::warn!(brokers, reason, retry_in_ms = wait.as_millis(), "no broker answers");
-        time.wait(wait);
-        wait = (wait * 2).min(LONGEST_WAIT);
+        self.silences = 0;
+        Ok(Asked::NoAnswer(reason))
     }
-    Ok(None)
 }
 
 /// A topic that its reader or writer may not see looks like one that is not there; asked for by its name, the brokers tell
@@ -269,11 +308,7 @@ fn create(
     topics: &[String],
     refused: &mut u32,
 ) -> Result<bool, ConnectError> {
-    let new = topics.iter().map(|name| {
-        let replication = TopicReplication::Fixed(config.topics.replication_factor.unwrap_or(-1));
-        NewTopic::new(name, config.topics.partitions, replication)
-    });
-    let new: Vec<_> = new.collect();
+    let new: Vec<_> = topics.iter().map(|name| new_topic(config, name)).collect();
     let admin = clients.admin()?;
     let Some(results) = answered(block_on(admin.create_topics(&new, &options()))?)? else {
         return Ok(false);
@@ -291,6 +326,12 @@ fn create(
         }
     }
     Ok(true)
+}
+
+/// A topic of the configuration as the service creates it.
+pub(super) fn new_topic<'a>(config: &Config, name: &'a str) -> NewTopic<'a> {
+    let replication = TopicReplication::Fixed(config.topics.replication_factor.unwrap_or(-1));
+    NewTopic::new(name, config.topics.partitions, replication)
 }
 
 /// Whether it is worth asking again for a topic that was refused, as for the last `refused` times: brokers that have just

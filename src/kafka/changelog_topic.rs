@@ -59,19 +59,12 @@ fn create(
     replicas: usize,
     refused: &mut u32,
 ) -> Result<(), ConnectError> {
-    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let in_sync = settings(clients, input)?
         .into_iter()
         .find(|(name, _)| name == "min.insync.replicas")
         .map(|(_, value)| value);
-    let replication = TopicReplication::Fixed(number(replicas));
-    let mut topic = NewTopic::new(name, number(partitions), replication);
-    for (setting, value) in SETTINGS {
-        topic = topic.set(setting, value);
-    }
-    if let Some(in_sync) = &in_sync {
-        topic = topic.set("min.insync.replicas", in_sync);
-    }
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let topic = new_topic(name, number(partitions), number(replicas), in_sync.as_deref());
     let admin = clients.admin()?;
     let answer = block_on(admin.create_topics(&[topic], &options()))?;
     // Whoever asked looks for the topic again, in any case.
@@ -86,6 +79,23 @@ fn create(
     Ok(())
 }
 
+/// A changelog as the service creates it; -1 replicas are as many as the brokers are set to.
+pub(super) fn new_topic<'a>(
+    name: &'a str,
+    partitions: i32,
+    replicas: i32,
+    in_sync: Option<&'a str>,
+) -> NewTopic<'a> {
+    let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
+    for (setting, value) in SETTINGS {
+        topic = topic.set(setting, value);
+    }
+    match in_sync {
+        Some(in_sync) => topic.set("min.insync.replicas", in_sync),
+        None => topic,
+    }
+}
+
 fn settings(clients: &Clients, topic: &str) -> Result<Vec<(String, String)>, ConnectError> {
     let admin = clients.admin()?;
     let asked = [ResourceSpecifier::Topic(topic)];
@@ -97,40 +107,50 @@ fn settings(clients: &Clients, topic: &str) -> Result<Vec<(String, String)>, Con
         .collect())
 }
 
-/// Deletion by age or size would take away state that is still needed, and without "delete" nothing could be deleted
-/// that is not.
+/// Refuses what would lose state.
 fn check(clients: &Clients, name: &str) -> Result<(), ConnectError> {
     let settings = settings(clients, name)?;
     if settings.is_empty() {
-        tracing::warn!(
-            topic = name,
-            "the changelog's settings cannot be read (operation DescribeConfigs on the topic), so they are not checked"
-        );
+        tracing::warn!(topic = name, "{UNREADABLE}");
     }
-    for (setting, found) in settings {
-        let setting = match setting.as_str() {
-            "retention.ms" if found != "-1" => "retention.ms",
-            "retention.bytes" if found != "-1" => "retention.bytes",
-            "cleanup.policy" if !found.contains("compact") || !found.contains("delete") => {
-                tracing::warn!(
-                    topic = name,
-                    found,
-                    "the changelog is best kept with cleanup.policy=compact,delete; like this it grows"
-                );
-                continue;
-            }
-            _ => continue,
-        };
-        let remedy = "state that is needed would be deleted; set it to -1";
-        return Err(ConnectError::ChangelogSetting {
-            topic: name.to_owned(),
-            setting,
-            found,
-            remedy,
-        });
+    let found = |setting: &str| {
+        settings.iter().find(|(held, _)| held == setting).map(|(_, value)| value.as_str())
+    };
+    if let Some(found) = grows(found) {
+        tracing::warn!(topic = name, found, "{GROWS}");
     }
-    Ok(())
+    refusal(name, found).map_or(Ok(()), Err)
 }
+
+/// Why a changelog with these settings cannot be worked with: deletion by age or size would take away state that is still
+/// needed.
+pub(super) fn refusal<'a>(
+    name: &str,
+    setting: impl Fn(&str) -> Option<&'a str>,
+) -> Option<ConnectError> {
+    let wrong = |name| setting(name).filter(|found| *found != "-1").map(|found| (name, found));
+    let (setting, found) = ["retention.ms", "retention.bytes"].into_iter().find_map(wrong)?;
+    Some(ConnectError::ChangelogSetting {
+        topic: name.to_owned(),
+        setting,
+        found: found.to_owned(),
+        remedy: "state that is needed would be deleted; set it to -1",
+    })
+}
+
+/// The cleanup policy, where it does not keep a changelog short: nothing is deleted without "delete", and where a right is
+/// missing only compaction does it.
+pub(super) fn grows<'a>(setting: impl Fn(&str) -> Option<&'a str>) -> Option<&'a str> {
+    setting("cleanup.policy")
+        .filter(|found| !found.contains("compact") || !found.contains("delete"))
+}
+
+/// What is said where a changelog [`grows`].
+pub(super) const GROWS: &str =
+    "the changelog is best kept with cleanup.policy=compact,delete; like this it grows";
+
+/// What is said where the settings of a changelog are not told.
+pub(super) const UNREADABLE: &str = "the changelog's settings cannot be read (operation DescribeConfigs on the topic), so they are not checked";
 
 /// Gives the topic at least this many partitions. How many it has; 0: it is not there.
 pub(super) fn grow(

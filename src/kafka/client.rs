@@ -128,6 +128,21 @@ impl Clients {
         made.map(|consumer| self.held(consumer)).map_err(|error| ConnectError::client(&error))
     }
 
+    /// The same without a group: for the first one that is asked for, brokers that have had none make a topic.
+    pub(super) fn without_group(
+        &self,
+        topics: Arc<TopicNumbers>,
+    ) -> Result<Held<BaseConsumer<ConsumerEvents>>, ConnectError> {
+        let mut config = self.consumer.clone();
+        for name in ["group.id", "group.instance.id", "group.protocol"] {
+            config.remove(name);
+        }
+        let tokens = self.tokens.clone();
+        let context = ConsumerEvents::new(self.clock, topics, self.classic, self.reports(), tokens);
+        let made = config.create_with_context(context);
+        made.map(|consumer| self.held(consumer)).map_err(|error| ConnectError::client(&error))
+    }
+
     /// A client that reads what is committed of the changelog.
     pub(super) fn reader(&self) -> Result<EndsAside<Held<BaseConsumer<Reported>>>, KafkaError> {
         let mut config = self.common.clone();

@@ -445,7 +445,7 @@ fn over(limit: LimitExceeded) -> String {
     }
 }
 
-fn subtask_settings(config: &Config) -> SubtaskSettings {
+pub(super) fn subtask_settings(config: &Config) -> SubtaskSettings {
     let topic = |source: &crate::config::Source| TopicSettings {
         strategy: source.strategy.clone(),
         idle_timeout: source.idle_timeout,

@@ -15,6 +15,7 @@ mod membership;
 mod message;
 mod reading;
 mod recovery;
+mod rehearsal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,6 +29,7 @@ use engine::{Delivered, Engine, FIRING_PER_TRANSACTION};
 use membership::Membership;
 pub use message::{Header, Message, OutputTopic, TopicLimits};
 use recovery::{CHANGELOG_OF_ALL, Recovery, Terms};
+pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 
 use crate::codec::changelog::ShardWriter;
 use crate::config::Config;

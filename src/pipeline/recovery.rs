@@ -93,6 +93,11 @@ impl Recovery {
         due
     }
 
+    /// Whether the changelog has offsets that the group has not.
+    pub(super) fn lacks_offsets(&self) -> bool {
+        self.missing_since.is_some()
+    }
+
     /// Something failed on the way.
     pub(super) fn begin_again(&mut self, now: MonotonicTime) {
         self.step = Step::Offsets(now);

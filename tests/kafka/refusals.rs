@@ -12,7 +12,7 @@ use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, creat
 use crate::support::process::Tidegate;
 
 /// Its clients need a name and a password, and rights that `allow` gives.
-fn guarded_broker() -> Broker {
+pub(super) fn guarded_broker() -> Broker {
     Broker::start_with(&[
         ("listeners", "SASL_PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"),
         ("listener.security.protocol.map", "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"),
@@ -29,14 +29,14 @@ fn guarded_broker() -> Broker {
     ])
 }
 
-const ADMIN: [(&str, &str); 4] = [
+pub(super) const ADMIN: [(&str, &str); 4] = [
     ("security.protocol", "SASL_PLAINTEXT"),
     ("sasl.mechanism", "PLAIN"),
     ("sasl.username", "admin"),
     ("sasl.password", "admin"),
 ];
 
-fn with_credentials(config: &str, name: &str, password: &str) -> String {
+pub(super) fn with_credentials(config: &str, name: &str, password: &str) -> String {
     let properties = format!(
         r#"
         [kafka.properties]

@@ -94,7 +94,7 @@ impl Deliveries {
         Self { failure: Mutex::default(), superseding: Mutex::default(), reports }
     }
 
-    fn first_failure(&self) -> Option<(RDKafkaErrorCode, String)> {
+    pub(in crate::kafka) fn first_failure(&self) -> Option<(RDKafkaErrorCode, String)> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
