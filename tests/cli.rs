@@ -180,6 +180,33 @@ fn generating_for_a_broker_that_is_away_says_so() {
     );
 }
 
+#[test]
+fn generating_shows_the_tokens_of_the_configuration() {
+    let mechanism = "sasl.mechanism=OAUTHBEARER";
+    let without = ["generate", "--topic", "orders", "--property", mechanism];
+    let output = tidegate(&without);
+    assert_eq!(output.status.code(), Some(78));
+    let said = text(&output.stderr);
+    assert!(said.contains("give --config with a configuration that has [kafka.oauth]"), "{said}");
+
+    let (url, serving) = answering("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n");
+    let endpoint = format!("kafka.oauth.token_endpoint={url}/token");
+    let mut arguments = vec!["generate", "--topic", "orders", "--set", &endpoint];
+    let oauth = [
+        "kafka.oauth.client_id=me",
+        "kafka.oauth.client_secret=hunter2",
+        "kafka.properties.\"security.protocol\"=SASL_PLAINTEXT",
+    ];
+    arguments.extend(SETTINGS.iter().chain(&oauth).flat_map(|setting| ["--set", setting]));
+    let output = tidegate(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let request = serving.join().unwrap();
+    assert!(said.contains(&format!("no token from {url}/token (kafka.oauth)")), "{said}");
+    assert!(said.contains("client_id and client_secret") && !said.contains("hunter2"), "{said}");
+    assert!(request.starts_with("POST /token "), "{request}");
+}
+
 /// Answers the first request with this, whatever it is; where, and the request.
 fn answering(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

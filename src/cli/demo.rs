@@ -13,7 +13,7 @@ use crate::generator::{Generator, GeneratorSettings, Silence};
 use crate::insight::Tally;
 use crate::kafka::Cluster;
 use crate::kafka::embedded::EmbeddedBroker;
-use crate::kafka::load::{LoadSettings, Pace, RunningLoad};
+use crate::kafka::load::{Brokers, LoadSettings, Pace, RunningLoad};
 use crate::pipeline::RunUntil;
 use crate::service::Service;
 
@@ -53,8 +53,10 @@ impl Demo {
         }
         let clock = Clock::start();
         let settings = LoadSettings {
-            bootstrap_servers: broker.bootstrap_servers().to_owned(),
-            properties: std::collections::BTreeMap::new(),
+            brokers: Brokers {
+                bootstrap_servers: broker.bootstrap_servers().to_owned(),
+                ..Brokers::default()
+            },
             topic: "orders".to_owned(),
             pace: Pace::AsDue,
             duration: None,

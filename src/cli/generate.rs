@@ -1,6 +1,5 @@
 //! `tidegate generate`
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, stdin};
 use std::path::PathBuf;
@@ -8,19 +7,27 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Failure, Output, duration, property};
+use super::{Configuration, Failure, Output, duration, property};
 use crate::clock::Clock;
 use crate::config::{Log, LogFormat};
 use crate::event_time::EventTime;
 use crate::generator::{Generated, Generator, GeneratorSettings, Kind, Supply};
-use crate::kafka::load::{LoadSettings, Pace, RunningLoad, partitions};
+use crate::kafka::load::{Brokers, LoadSettings, Pace, RunningLoad, partitions};
 
 /// Write the demo's records, or the lines of a file, to a topic of a real broker.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "With --config or --set the brokers are reached as the service of that configuration reaches them: its \
+                  kafka.bootstrap_servers, [kafka.properties] and [kafka.oauth]. --bootstrap and --property win over it. \
+                  Without, no configuration is read, from the environment neither."
+)]
 pub(super) struct Generate {
-    /// The brokers to begin with, `host:port`, separated by commas.
-    #[arg(long, value_name = "SERVERS", default_value = "localhost:9092")]
-    bootstrap: String,
+    #[command(flatten)]
+    configuration: Configuration,
+    /// The brokers to begin with, `host:port`, separated by commas. Default: those of the configuration, or
+    /// `localhost:9092`.
+    #[arg(long, value_name = "SERVERS")]
+    bootstrap: Option<String>,
     /// The topic; it must be there.
     #[arg(long)]
     topic: String,
@@ -54,18 +61,17 @@ impl Generate {
             filter: "warn".to_owned(),
             repeats: None,
         });
-        let properties: BTreeMap<_, _> = self.properties.into_iter().collect();
-        let partitions = partitions(&self.bootstrap, &properties, &self.topic)?;
+        let brokers = brokers(&self.configuration, self.bootstrap, self.properties)?;
+        let clock = Clock::start();
+        let partitions = partitions(&brokers, &self.topic, clock)?;
         let pace = if self.lines.is_some() { Pace::Unpaced } else { Pace::AsDue };
         let settings = LoadSettings {
-            bootstrap_servers: self.bootstrap,
-            properties,
+            brokers,
             topic: self.topic,
             pace,
             duration: self.run_for,
             count: self.count,
         };
-        let clock = Clock::start();
         let load = if let Some(path) = self.lines {
             RunningLoad::start(settings, LinesOf::open(&path, self.key)?, clock)?
         } else {
@@ -81,6 +87,28 @@ impl Generate {
         }
         Ok(())
     }
+}
+
+fn brokers(
+    configuration: &Configuration,
+    bootstrap: Option<String>,
+    properties: Vec<(String, String)>,
+) -> Result<Brokers, Failure> {
+    let mut brokers = Brokers::default();
+    "localhost:9092".clone_into(&mut brokers.bootstrap_servers);
+    if configuration.is_given() {
+        let kafka = configuration.load()?.config.kafka;
+        let of_the_service = kafka.properties.iter();
+        brokers.properties =
+            of_the_service.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        brokers.bootstrap_servers = kafka.bootstrap_servers;
+        brokers.oauth = kafka.oauth;
+    }
+    if let Some(bootstrap) = bootstrap {
+        brokers.bootstrap_servers = bootstrap;
+    }
+    brokers.properties.extend(properties);
+    Ok(brokers)
 }
 
 /// The lines of a file, all due at once.

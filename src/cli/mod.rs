@@ -76,6 +76,11 @@ struct Configuration {
 }
 
 impl Configuration {
+    /// Whether there is any on the command line.
+    fn is_given(&self) -> bool {
+        !self.files.is_empty() || !self.overrides.is_empty()
+    }
+
     fn load(&self) -> Result<Loaded, Failure> {
         let environment: std::collections::BTreeMap<_, _> = std::env::vars().collect();
         let host_name = host_name(&environment);
@@ -110,6 +115,10 @@ impl From<crate::service::ServiceError> for Failure {
 
 impl From<crate::kafka::load::LoadError> for Failure {
     fn from(error: crate::kafka::load::LoadError) -> Self {
+        // Found before anything is connected to, and mended by a setting.
+        if matches!(error, crate::kafka::load::LoadError::NoTokens(_)) {
+            return Self::Configuration(vec![error.to_string()]);
+        }
         Self::Other(Box::new(error))
     }
 }

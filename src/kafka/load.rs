@@ -1,5 +1,8 @@
 //! A producer that writes generated records to a topic, on a thread of its own.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -18,17 +21,66 @@ use rdkafka::producer::{
 };
 use tracing::{debug, info, warn};
 
+use super::oauth::{Held, TokenError, Tokens};
 use crate::clock::Clock;
+use crate::config::OAuth;
 use crate::event_time::{EventTime, MonotonicTime};
 use crate::generator::{Generated, Kind, Supply};
 
-/// Where the records go, how fast and how many.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadSettings {
+/// How the brokers are reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Brokers {
     /// Comma-separated `host:port`.
     pub bootstrap_servers: String,
     /// librdkafka properties; they come after our own.
     pub properties: BTreeMap<String, String>,
+    /// Where tokens come from, if the properties do not say that something else is shown to the brokers.
+    pub oauth: Option<OAuth>,
+}
+
+impl Brokers {
+    fn client(&self, clock: Clock) -> Result<(ClientConfig, Option<Arc<Tokens>>), LoadError> {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.bootstrap_servers);
+        let mechanism =
+            MECHANISM.into_iter().find_map(|name| Some((name, self.properties.get(name)?)));
+        let tokens = match (mechanism, &self.oauth) {
+            (None, Some(oauth)) => {
+                config.set("sasl.mechanism", TOKENS);
+                Some(oauth)
+            }
+            (Some((_, mechanism)), Some(oauth)) if mechanism == TOKENS => Some(oauth),
+            (Some((name, mechanism)), None) if mechanism == TOKENS && !self.makes_tokens() => {
+                return Err(LoadError::NoTokens(name));
+            }
+            _ => None,
+        };
+        Ok((config, tokens.map(|oauth| Tokens::of(oauth, clock))))
+    }
+
+    /// librdkafka then makes tokens of its own that nobody has signed.
+    fn makes_tokens(&self) -> bool {
+        let unsecured = self.properties.get("enable.sasl.oauthbearer.unsecure.jwt");
+        unsecured.is_some_and(|value| ["true", "t", "1"].contains(&value.as_str()))
+    }
+
+    fn set_properties(&self, config: &mut ClientConfig) {
+        for (property, value) in &self.properties {
+            config.set(property, value);
+        }
+    }
+}
+
+/// Both names of the property that says what is shown to the brokers.
+const MECHANISM: [&str; 2] = ["sasl.mechanism", "sasl.mechanisms"];
+
+const TOKENS: &str = "OAUTHBEARER";
+
+/// Where the records go, how fast and how many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadSettings {
+    /// How it gets there.
+    pub brokers: Brokers,
     /// The topic; it must have the generator's partitions.
     pub topic: String,
     /// When a record is sent.
@@ -42,21 +94,18 @@ pub struct LoadSettings {
 /// How many partitions a topic has.
 ///
 /// # Errors
-/// If no broker answers within 10 s, or the topic is not there.
-pub fn partitions(
-    bootstrap_servers: &str,
-    properties: &BTreeMap<String, String>,
-    topic: &str,
-) -> Result<u32, LoadError> {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", bootstrap_servers);
-    for (property, value) in properties {
-        config.set(property, value);
-    }
+/// If there is no token to show, no broker answers within 10 s, or the topic is not there.
+pub fn partitions(brokers: &Brokers, topic: &str, clock: Clock) -> Result<u32, LoadError> {
+    let (mut config, tokens) = brokers.client(clock)?;
+    brokers.set_properties(&mut config);
     let producer: BaseProducer = config.create().map_err(LoadError::Client)?;
+    let producer = Held::new(producer, tokens.as_ref());
+    if let Some(tokens) = tokens {
+        tokens.first()?;
+    }
     // All topics, since asking for one by its name may create it.
     let metadata = producer.client().fetch_metadata(None, FLUSH_TIMEOUT).map_err(|source| {
-        LoadError::Unreachable { bootstrap_servers: bootstrap_servers.to_owned(), source }
+        LoadError::Unreachable { bootstrap_servers: brokers.bootstrap_servers.clone(), source }
     })?;
     let found = metadata.topics().iter().find(|known| known.name() == topic);
     let partitions = found.map_or(0, |topic| topic.partitions().len());
@@ -82,6 +131,14 @@ pub enum LoadError {
     /// librdkafka refused the properties.
     #[error("creating the producer of generated records")]
     Client(#[source] KafkaError),
+    /// The brokers are to be shown tokens, and nobody says where they come from.
+    #[error(
+        "{0}=OAUTHBEARER needs to know where tokens come from; give --config with a configuration that has [kafka.oauth]"
+    )]
+    NoTokens(&'static str),
+    /// No token to show to the brokers.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// No broker answers.
     #[error("no broker answers at {bootstrap_servers}")]
     Unreachable {
@@ -142,24 +199,21 @@ pub struct RunningLoad {
 impl RunningLoad {
     /// Starts sending; the supply's records are due from now on.
     ///
-    /// A broker that is away is no error: librdkafka goes on trying, a warning tells so, and records wait for up to
+    /// A broker that is away is no error, nor is a token that does not come: a warning tells so, it is tried again, and records wait for up to
     /// `message.timeout.ms` (5 min). What was not delivered by then is counted as failed.
     pub fn start(
         settings: LoadSettings,
         supply: impl Supply + 'static,
         clock: Clock,
     ) -> Result<Self, LoadError> {
-        let mut config = ClientConfig::new();
+        let (mut config, tokens) = settings.brokers.client(clock)?;
         config
-            .set("bootstrap.servers", &settings.bootstrap_servers)
             .set("client.id", "tidegate-generator")
             .set("enable.idempotence", "true")
             .set("linger.ms", "5");
-        for (property, value) in &settings.properties {
-            config.set(property, value);
-        }
+        settings.brokers.set_properties(&mut config);
         let shared = Arc::new(Shared::default());
-        let producer =
+        let producer: BaseProducer<_> =
             config.create_with_context(Context(Arc::clone(&shared))).map_err(LoadError::Client)?;
         let begun = clock.monotonic();
         let load = Load {
@@ -167,7 +221,7 @@ impl RunningLoad {
             supply: Box::new(supply),
             clock,
             begun,
-            producer,
+            producer: Held::new(producer, tokens.as_ref()),
             shared: Arc::clone(&shared),
         };
         let thread = thread::Builder::new()
@@ -292,7 +346,7 @@ struct Load {
     supply: Box<dyn Supply>,
     clock: Clock,
     begun: MonotonicTime,
-    producer: BaseProducer<Context>,
+    producer: Held<BaseProducer<Context>>,
     shared: Arc<Shared>,
 }
 
@@ -373,135 +427,3 @@ impl Load {
 const TURN: Duration = Duration::from_millis(10);
 
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
-
-#[cfg(test)]
-mod tests {
-    use rdkafka::TopicPartitionList;
-    use rdkafka::consumer::{BaseConsumer, Consumer as _};
-    use rdkafka::topic_partition_list::Offset;
-
-    use super::*;
-    use crate::event_time::EventTime;
-    use crate::generator::{Generator, GeneratorSettings};
-    use crate::kafka::embedded::EmbeddedBroker;
-
-    const PARTITIONS: u32 = 3;
-
-    fn generator() -> Generator {
-        Generator::new(GeneratorSettings {
-            broken_share: 0.05,
-            tombstone_share: 0.05,
-            ..GeneratorSettings::new(1, PARTITIONS, 100, EventTime(1_800_000_000_000))
-        })
-    }
-
-    fn settings(broker: &EmbeddedBroker) -> LoadSettings {
-        LoadSettings {
-            bootstrap_servers: broker.bootstrap_servers().to_owned(),
-            properties: [("reconnect.backoff.max.ms".to_owned(), "100".to_owned())].into(),
-            topic: "orders".to_owned(),
-            pace: Pace::Unpaced,
-            duration: None,
-            count: Some(1_000),
-        }
-    }
-
-    fn broker() -> EmbeddedBroker {
-        EmbeddedBroker::start(&[("orders", 3)]).unwrap()
-    }
-
-    #[test]
-    fn what_is_generated_is_what_the_topic_has() {
-        let broker = broker();
-        let load = RunningLoad::start(settings(&broker), generator(), Clock::start()).unwrap();
-        let report = load.join();
-        assert_eq!((report.records, report.delivered, report.failed), (1_000, 1_000, 0));
-        assert!(report.broken > 0 && report.tombstones > 0, "{report}");
-
-        let mut generator = generator();
-        let mut expected = vec![Vec::new(); 3];
-        for _ in 0..1_000 {
-            let record = generator.next_due(EventTime::MAX).unwrap();
-            expected[usize::try_from(record.partition).unwrap()].push((
-                record.key.map(String::into_bytes),
-                record.payload,
-                Some(record.due.0),
-            ));
-        }
-        let consumer: BaseConsumer = ClientConfig::new()
-            .set("bootstrap.servers", broker.bootstrap_servers())
-            .set("group.id", "reader")
-            .create()
-            .unwrap();
-        let mut assignment = TopicPartitionList::new();
-        for partition in 0..3 {
-            assignment.add_partition_offset("orders", partition, Offset::Beginning).unwrap();
-        }
-        consumer.assign(&assignment).unwrap();
-        let mut read = vec![Vec::new(); 3];
-        for _ in 0..1_000 {
-            let message = consumer.poll(Duration::from_secs(10)).unwrap().unwrap();
-            read[usize::try_from(message.partition()).unwrap()].push((
-                message.key().map(<[u8]>::to_vec),
-                message.payload().map(<[u8]>::to_vec),
-                message.timestamp().to_millis(),
-            ));
-        }
-        assert_eq!(read, expected);
-    }
-
-    #[test]
-    fn records_wait_for_a_broker_that_is_away() {
-        let broker = broker();
-        broker.set_reachable(false).unwrap();
-        let load = RunningLoad::start(settings(&broker), generator(), Clock::start()).unwrap();
-        while !load.shared.brokers_away.load(Ordering::Relaxed) {
-            thread::yield_now();
-        }
-        assert_eq!(load.report().delivered, 0);
-        broker.set_reachable(true).unwrap();
-        assert_eq!(load.join().delivered, 1_000);
-    }
-
-    #[test]
-    fn records_that_no_broker_takes_are_counted_and_told() {
-        let broker = broker();
-        broker.set_reachable(false).unwrap();
-        let mut settings = settings(&broker);
-        settings.properties.insert("message.timeout.ms".to_owned(), "200".to_owned());
-        let load = RunningLoad::start(settings, generator(), Clock::start()).unwrap();
-        let report = load.join();
-        assert_eq!((report.delivered, report.failed), (0, 1_000));
-        assert!(report.to_string().contains("1000 FAILED (the last: "), "{report}");
-    }
-
-    #[test]
-    fn a_load_by_the_clock_ends_after_its_duration_and_when_asked_to() {
-        let broker = broker();
-        let bounded = LoadSettings {
-            pace: Pace::AsDue,
-            duration: Some(Duration::from_millis(300)),
-            count: None,
-            ..settings(&broker)
-        };
-        let endless = LoadSettings { duration: None, ..bounded.clone() };
-        let clock = Clock::start();
-        let load = RunningLoad::start(bounded, generator(), clock).unwrap();
-        assert_eq!(load.join().delivered, 30);
-        assert!(clock.monotonic().0 >= Duration::from_millis(300));
-
-        let load = RunningLoad::start(endless, generator(), clock).unwrap();
-        load.stop();
-        let report = load.join();
-        assert_eq!(report.records, report.delivered);
-    }
-
-    #[test]
-    fn a_property_that_librdkafka_does_not_know_is_an_error() {
-        let broker = broker();
-        let mut settings = settings(&broker);
-        settings.properties.insert("acks.all".to_owned(), "yes".to_owned());
-        let error = RunningLoad::start(settings, generator(), Clock::start()).unwrap_err();
-        assert!(matches!(error, LoadError::Client(_)));
-    }
-}

@@ -1,10 +1,15 @@
 //! One request for a token (RFC 6749, section 4.4.2).
 
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
 use std::pin::Pin;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
+use futures_util::StreamExt as _;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use openssl::base64;
@@ -38,12 +43,12 @@ fn passing(text: impl Into<String>) -> Problem {
 }
 
 /// Asks for a token, with a limit on the time and the size of the answer. `now` is when the token's life begins.
-pub(super) fn ask(settings: &OAuth, now: EventTime) -> Result<Token, Problem> {
+pub(super) fn ask(settings: &OAuth, now: EventTime, patience: Duration) -> Result<Token, Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| passing(format!("no runtime: {error}")))?;
-    let asked = runtime.block_on(async { timeout(PATIENCE, exchange(settings)).await });
-    let (status, body) = asked
-        .unwrap_or_else(|_| Err(passing(format!("no answer within {} s", PATIENCE.as_secs()))))?;
+    let asked = runtime.block_on(async { timeout(patience, exchange(settings)).await });
+    let (status, body) =
+        asked.unwrap_or_else(|_| Err(passing(format!("no answer within {patience:?}"))))?;
     if status.is_success() { token(&body, now) } else { Err(refusal(status, &body, settings)) }
 }
 
@@ -76,6 +81,8 @@ fn certificate_problem(said: &str) -> String {
         "write the name in token_endpoint that the certificate is for"
     } else if said.contains("expired") {
         "it has to be renewed there"
+    } else if said.contains("not yet valid") {
+        "the clock here, or the one there, is wrong"
     } else {
         "name the certificate of its authority in kafka.oauth.ca_file"
     };
@@ -90,8 +97,15 @@ fn connector(settings: &OAuth) -> Result<SslConnector, Problem> {
     let file = file.ok_or_else(|| {
         lasting("the system's certificates were not found; name those that are trusted in kafka.oauth.ca_file")
     })?;
-    builder.set_ca_file(&file).map_err(|error| {
-        lasting(format!("kafka.oauth.ca_file: no certificates in {}: {error}", file.display()))
+    builder.set_ca_file(&file).map_err(|_| {
+        let problem = match File::open(&file) {
+            Err(error) => format!("it cannot be read ({error})"),
+            Ok(_) => "no certificates are in it".to_owned(),
+        };
+        let file = file.display();
+        lasting(format!(
+            "kafka.oauth.ca_file, {file}: {problem}; it must have the certificate of the endpoint's authority, PEM"
+        ))
     })?;
     Ok(builder.build())
 }
@@ -100,7 +114,14 @@ async fn send<S>(stream: S, settings: &OAuth) -> Result<(StatusCode, Vec<u8>), P
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let broken = |error: hyper::Error| passing(format!("the exchange broke off: {error}"));
+    let broken = |error: hyper::Error| {
+        let other = if settings.token_endpoint.tls { "" } else { "; is it an https address?" };
+        if error.is_parse() {
+            lasting(format!("no HTTP there: {error}{other}"))
+        } else {
+            passing(format!("the exchange broke off: {error}{other}"))
+        }
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     // It ends with the answer; what goes wrong is told by the request.
     let _connection = tokio::spawn(connection);
@@ -118,10 +139,21 @@ where
         .map_err(|error| lasting(format!("no such request can be made: {error}")))?;
     let answer = sender.send_request(request).await.map_err(broken)?;
     let status = answer.status();
-    let body = to_bytes(Body::new(answer.into_body()), LARGEST).await;
-    let body =
-        body.map_err(|error| passing(format!("no whole answer of up to 64 KiB: {error}")))?;
-    Ok((status, body.to_vec()))
+    let mut parts = Body::new(answer.into_body()).into_data_stream();
+    let mut body = Vec::new();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|error| passing(format!("the answer broke off: {error}")))?;
+        if body.len() + part.len() > LARGEST {
+            if !status.is_success() {
+                // A page for people; the status says enough.
+                return Ok((status, Vec::new()));
+            }
+            let kib = LARGEST / 1024;
+            return Err(lasting(format!("the answer has more than {kib} KiB; {WHERE_TOKENS_ARE}")));
+        }
+        body.extend_from_slice(&part);
+    }
+    Ok((status, body))
 }
 
 /// What is in an answer, of a token or of an error.
@@ -136,9 +168,7 @@ struct Answer {
 }
 
 fn token(body: &[u8], now: EventTime) -> Result<Token, Problem> {
-    let wrong = |what: &str| {
-        lasting(format!("{what}; is token_endpoint the address where tokens are given?"))
-    };
+    let wrong = |what: &str| lasting(format!("{what}; {WHERE_TOKENS_ARE}"));
     let answer: Answer =
         serde_json::from_slice(body).map_err(|_| wrong("the answer is not the JSON of a token"))?;
     let value = answer.access_token.filter(|token| !token.is_empty());
@@ -191,7 +221,10 @@ fn refusal(status: StatusCode, body: &[u8], settings: &OAuth) -> Problem {
         ("invalid_client", _) | (_, 401 | 403) => {
             "; client_id and client_secret in [kafka.oauth] must be those that it knows"
         }
-        (_, 300..=399 | 404 | 405) => "; token_endpoint must be the address where tokens are given",
+        // Who knows OAuth says with 400 what is wrong; many say it to those who come without TLS.
+        ("", 400) | (_, 300..=399 | 404 | 405) => {
+            "; token_endpoint must be the address where tokens are given"
+        }
         _ => "",
     };
     let said = [code, answer.error_description.unwrap_or_default()];
@@ -226,10 +259,12 @@ fn encoded(text: &str) -> String {
 const UNRESERVED_NOT: AsciiSet =
     NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// An answer takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WHERE_TOKENS_ARE: &str = "is token_endpoint the address where tokens are given?";
 
-/// No answer is larger.
+/// An answer takes milliseconds.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// No answer is larger, in bytes.
 const LARGEST: usize = 64 * 1024;
 
 /// A hundred years; times beyond are for ever.

@@ -7,6 +7,8 @@
 
 mod endpoint;
 mod held;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -85,8 +87,7 @@ impl Tokens {
     }
 
     fn start(settings: OAuth, clock: Clock) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { settings, clock, state, changed });
+        let shared = Arc::new(Shared::new(settings, clock));
         let keeper = Arc::clone(&shared);
         let started = thread::Builder::new().name("oauth".to_owned()).spawn(move || keeper.keep());
         if let Err(error) = started {
@@ -117,6 +118,10 @@ impl Tokens {
     /// What it means that the brokers refuse a token after they have taken others: where no new one could be got in time
     /// it has expired, and while it expires a client signs in anew more often than a broker allows.
     pub(super) fn refused(&self, cause: String) -> SourceError {
+        self.refused_at(self.0.clock.monotonic(), cause)
+    }
+
+    fn refused_at(&self, now: MonotonicTime, cause: String) -> SourceError {
         if let Some(failure) = self.failure() {
             let cause = failure.to_string();
             return if failure.lasting {
@@ -125,7 +130,6 @@ impl Tokens {
                 SourceError::Retry(cause)
             };
         }
-        let now = self.0.clock.monotonic();
         let mut state = self.0.lock();
         let first = state.refused.filter(|(_, last)| now.since(*last) < PAUSE);
         let first = first.map_or(now, |(first, _)| first);
@@ -155,6 +159,10 @@ impl Drop for Tokens {
 }
 
 impl Shared {
+    fn new(settings: OAuth, clock: Clock) -> Self {
+        Self { settings, clock, state: Mutex::default(), changed: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,7 +175,7 @@ impl Shared {
     fn keep(&self) {
         let mut wait = FIRST_RETRY;
         loop {
-            let got = endpoint::ask(&self.settings, Clock::wall());
+            let got = endpoint::ask(&self.settings, Clock::wall(), endpoint::PATIENCE);
             let got = got.map_err(|problem| self.error(problem.text, problem.lasting));
             let pause = if let Some(lifetime) = self.take(got) {
                 wait = FIRST_RETRY;

@@ -1,0 +1,92 @@
+//! What the clients are told while tokens come and go.
+
+use super::*;
+use crate::config::{Secret, TokenEndpoint};
+
+/// Tokens that nobody gets: the test takes the keeper's place.
+fn tokens() -> Tokens {
+    let settings = OAuth {
+        token_endpoint: TokenEndpoint {
+            tls: true,
+            host: "login.example.com".to_owned(),
+            port: 443,
+            path: "/token".to_owned(),
+        },
+        client_id: "tidegate".to_owned(),
+        client_secret: Secret::new("hush".to_owned()),
+        scope: None,
+        extensions: Vec::new(),
+        ca_file: None,
+    };
+    Tokens(Arc::new(Shared::new(settings, Clock::start())))
+}
+
+/// A token that ends so much later than now, in milliseconds; a negative one has ended.
+fn token(left_ms: i64) -> Token {
+    let expires = Clock::wall().0 + left_ms;
+    Token { value: "token".to_owned(), expires, lifetime: Duration::from_mins(1) }
+}
+
+fn failed(tokens: &Tokens, problem: &str, lasting: bool) {
+    assert_eq!(tokens.0.take(Err(tokens.0.error(problem.to_owned(), lasting))), None);
+}
+
+fn at(seconds: u64) -> MonotonicTime {
+    MonotonicTime(Duration::from_secs(seconds))
+}
+
+const HOUR_MS: i64 = 3_600_000;
+
+#[test]
+fn an_endpoint_that_refuses_ends_the_service_once_the_last_token_has_ended() {
+    let tokens = tokens();
+    assert!(tokens.0.take(Ok(token(HOUR_MS))).is_some());
+    failed(&tokens, "it answers 401 Unauthorized", true);
+    // The last token is still good: nobody is told anything, and a refusal by a broker is its own.
+    assert_eq!((tokens.failure(), tokens.first()), (None, Ok(())));
+    let refusal = tokens.refused_at(at(0), "a broker".to_owned());
+    assert!(
+        matches!(&refusal, SourceError::Retry(cause) if cause.to_string() == "a broker"),
+        "{refusal:?}"
+    );
+
+    tokens.0.lock().token = Some(token(-1));
+    let failure = tokens.failure().unwrap();
+    assert!(failure.lasting);
+    assert_eq!(tokens.first(), Err(failure));
+    let refusal = tokens.refused_at(at(1), "a broker".to_owned());
+    let said = "no token from https://login.example.com:443/token (kafka.oauth): it answers 401 Unauthorized";
+    assert!(
+        matches!(&refusal, SourceError::Fatal(cause) if cause.to_string() == said),
+        "{refusal:?}"
+    );
+}
+
+#[test]
+fn an_endpoint_that_is_away_is_waited_for_after_the_end_of_the_last_token() {
+    let tokens = tokens();
+    assert!(tokens.0.take(Ok(token(-1))).is_some());
+    failed(&tokens, "cannot be reached", false);
+    for seconds in [0, 10, 20, 30, 40] {
+        let refusal = tokens.refused_at(at(seconds), "a broker".to_owned());
+        assert!(
+            matches!(&refusal, SourceError::Retry(cause) if cause.to_string().contains("cannot be reached")),
+            "{refusal:?}"
+        );
+    }
+    // A new token makes an end of it.
+    assert!(tokens.0.take(Ok(token(HOUR_MS))).is_some());
+    assert_eq!(tokens.failure(), None);
+}
+
+#[test]
+fn brokers_that_refuse_good_tokens_for_long_end_the_service() {
+    let tokens = tokens();
+    assert!(tokens.0.take(Ok(token(HOUR_MS))).is_some());
+    let refused = |seconds| tokens.refused_at(at(seconds), "a broker".to_owned());
+    // After a pause they begin anew: in between tokens were taken.
+    for seconds in [0, 10, 20, 40, 50, 60, 69] {
+        assert!(matches!(refused(seconds), SourceError::Retry(_)), "after {seconds} s");
+    }
+    assert!(matches!(refused(70), SourceError::Fatal(_)));
+}
