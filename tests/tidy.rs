@@ -123,13 +123,13 @@ fn each_library_is_known_in_one_place() {
     let rules: [(&[&str], &[&str]); 7] = [
         (&["rdkafka", "rdkafka_sys"], &["src/kafka/"]),
         (&["prometheus"], &["src/metrics/"]),
-        (&["axum", "hyper", "hyper_util"], &["src/http/", "src/kafka/oauth/endpoint.rs"]),
+        (&["axum", "hyper", "hyper_util"], &["src/http/", "src/kafka/oauth/endpoint/"]),
         (&["tokio_postgres", "postgres_openssl"], &["src/export/"]),
         (
             &["openssl", "openssl_probe"],
-            &["src/export/", "src/http/", "src/kafka/oauth/endpoint.rs", "src/kafka/refusal.rs"],
+            &["src/export/", "src/http/", "src/kafka/oauth/endpoint/", "src/kafka/refusal.rs"],
         ),
-        (&["tokio_openssl"], &["src/http/", "src/kafka/oauth/endpoint.rs"]),
+        (&["tokio_openssl"], &["src/http/", "src/kafka/oauth/endpoint/"]),
         (
             &["tokio"],
             &[
@@ -137,7 +137,7 @@ fn each_library_is_known_in_one_place() {
                 "src/stop.rs",
                 "src/http/",
                 "src/kafka/admin.rs",
-                "src/kafka/oauth/endpoint.rs",
+                "src/kafka/oauth/endpoint/",
                 "src/cli/",
                 "src/export/",
             ],
