@@ -1,5 +1,7 @@
 //! SASL OAUTHBEARER: tokens got with client credentials, and new ones before they end.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use tidegate::clock::Clock;
@@ -9,6 +11,7 @@ use super::outages::read_on;
 use crate::support::endpoint::Endpoint;
 use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics, finish};
 use crate::support::process::Tidegate;
+use crate::support::rights::Right;
 use crate::support::secured::{Listener, SECRET, Secured, USER};
 
 fn job(secured: &Secured, prefix: &str, url: &str) -> String {
@@ -100,4 +103,32 @@ fn an_endpoint_that_refuses_ends_it_and_one_that_is_away_is_waited_for() {
     let log = service.stop();
     println!("stopped {:?} after it was asked to", clock.monotonic().0);
     assert_eq!(log.matches("no new token; asking again").count(), 1, "{log}");
+}
+
+#[test]
+fn the_generator_is_let_in_with_the_tokens_of_the_service() {
+    let secured = Secured::shared();
+    let cluster = secured.cluster();
+    let prefix = "tokens-generated";
+    let topic = format!("{prefix}-in");
+    cluster.create(&topic, 2, &[]);
+    let write = Right {
+        resource: "topic".to_owned(),
+        name: topic.clone(),
+        prefix: false,
+        operation: "Write".to_owned(),
+    };
+    secured.grant(&[(format!("User:{USER}"), write)]);
+    let endpoint = Endpoint::start(Duration::from_mins(1));
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{prefix}.toml"));
+    std::fs::write(&file, job(secured, prefix, &endpoint.url())).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["generate", "--topic", &topic, "--rate", "1000", "--count", "500", "--config"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert_eq!(cluster.read(&topic).len(), 500);
+    assert!(endpoint.seen().given > 0);
 }
