@@ -11,14 +11,14 @@ use crate::support::job::{Job, event, keyed};
 use crate::support::process::{Tidegate, tidegate};
 
 /// The exit code and the lines.
-struct Said {
-    code: Option<i32>,
-    text: String,
+pub(super) struct Said {
+    pub(super) code: Option<i32>,
+    pub(super) text: String,
 }
 
 impl Said {
     /// The line with this verdict that has all of these.
-    fn has(&self, verdict: &str, parts: &[&str]) -> &Self {
+    pub(super) fn has(&self, verdict: &str, parts: &[&str]) -> &Self {
         let is_it = |line: &&str| {
             line.starts_with(&format!("{verdict:<13}  "))
                 && parts.iter().all(|part| line.contains(part))
@@ -32,7 +32,7 @@ impl Said {
     }
 
     /// No line with this verdict.
-    fn has_no(&self, verdict: &str) -> &Self {
+    pub(super) fn has_no(&self, verdict: &str) -> &Self {
         let begins = format!("{verdict:<13}  ");
         assert!(
             !self.text.lines().any(|line| line.starts_with(&begins)),
@@ -43,7 +43,7 @@ impl Said {
     }
 }
 
-fn check(config: &str, more: &[&str]) -> Said {
+pub(super) fn check(config: &str, more: &[&str]) -> Said {
     let clock = Clock::start();
     let output = tidegate("check", config, &[&["--connect"], more].concat());
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();

@@ -231,9 +231,11 @@ fn of_two_subtasks_the_one_with_the_empty_partition_is_told() {
         wait_for_cause(&mut service, "event_time_slow", &said.each_ref().map(String::as_str));
     assert_eq!((&json["subtask"], &json["window"]["start"]), (&full, &(start + 20_000).into()));
     // The first one has fired there, and may come yet in the other.
-    let at = start.to_string();
-    let (json, printed) =
-        ask(&mut service, &format!("?window_start={start}"), &["--window-start", &at]);
+    let (at, query) = (start.to_string(), format!("?window_start={start}"));
+    service.wait_until("it is known that nothing is in front of the empty one", |service| {
+        service.get(&format!("/api/v1/explain{query}")).1.contains("\"cause\":\"no_data\"")
+    });
+    let (json, printed) = ask(&mut service, &query, &["--window-start", &at]);
     assert_eq!((&json["subtask"], &json["cause"]), (&empty, &"no_data".into()), "{json:#}");
     assert_eq!(json["holder"]["partition"], 1);
     assert!(printed.starts_with(&format!("Subtask {empty} of 2: Window ")), "{printed}");

@@ -3,11 +3,12 @@
 
 use tidegate::clock::Clock;
 
+use super::check::check;
 use super::encryption::{CHANGELOG, error, refused, with};
 use super::outages::read_on;
 use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics, finish};
 use crate::support::process::Tidegate;
-use crate::support::rights::{Row, table};
+use crate::support::rights::{Right, Row, table};
 use crate::support::secured::{Listener, Secured, USERS_OF_RIGHTS, names};
 
 #[test]
@@ -46,6 +47,30 @@ fn without_any_one_of_the_rights_it_says_which_one_it_lacks() {
         println!("without {:?}: {took:?}: {last}", row.right);
         let named = format!("operation {} on {}", row.right.operation, row.right.resource);
         assert!(last.contains(&named) && last.contains(&row.right.name), "{named} in\n{log}");
+    }
+    // Looking at the cluster tells the same beforehand, but for what brokers do not tell.
+    let all = check(&job(rows.len()), &[]);
+    assert_eq!(all.code, Some(0), "{}", all.text);
+    all.has_no("fault").has_no("warning");
+    for (user, row) in numbered() {
+        let Right { operation, resource, name, .. } = &row.right;
+        let named = format!("operation {operation} on ");
+        let said = check(&job(user), &[]);
+        if resource == "transactional id" {
+            said.has("not looked at", &[&named, resource, name]);
+        } else if row.optional {
+            // Old records that cannot be deleted are a note, settings that cannot be seen a warning.
+            assert_eq!(said.code, Some(0), "{}", said.text);
+            let has = |verdict: &str| {
+                said.text.lines().any(|line| {
+                    line.starts_with(verdict) && line.contains(operation) && line.contains(name)
+                })
+            };
+            assert!(has("note") || has("warning"), "{:?} in\n{}", row.right, said.text);
+        } else {
+            assert_eq!(said.code, Some(1), "{}", said.text);
+            said.has("fault", &[&named, resource, name]);
+        }
     }
     // What can be done without is done without, and told.
     let feeding = Feeding::start(&cluster, &format!("{prefix}-in"), feed);

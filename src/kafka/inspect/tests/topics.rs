@@ -49,6 +49,11 @@ fn topics_of_which_something_is_missing() {
         &["late `late`: the settings cannot be read (operation DescribeConfigs on the topic)"],
     );
     with(
+        |facts| change(facts, "in", |topic| topic.settings = None),
+        "not looked at",
+        &["input `in`: the settings (operation DescribeConfigs on the topic)"],
+    );
+    with(
         set("out", &[("min.insync.replicas", "2")]),
         "fault",
         &["min.insync.replicas is 2, and there is only 1 replica"],
