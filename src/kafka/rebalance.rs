@@ -248,7 +248,7 @@ pub(super) fn unassign(
 fn telling(code: RDKafkaErrorCode) -> u8 {
     match code {
         RDKafkaErrorCode::AllBrokersDown => 0,
-        RDKafkaErrorCode::Authentication => 3,
+        RDKafkaErrorCode::Authentication | RDKafkaErrorCode::GroupAuthorizationFailed => 3,
         RDKafkaErrorCode::SSL => 2,
         _ => 1,
     }

@@ -9,6 +9,7 @@ use openssl::x509::{X509, X509VerifyResult};
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::admin::ConnectError;
+use super::right::MissingRight;
 use crate::config::{Kafka, Properties};
 
 /// Looks at the errors of one client until it is connected.
@@ -40,6 +41,10 @@ impl Refusals {
         reason: &str,
         kafka: &Kafka,
     ) -> Option<ConnectError> {
+        // The client says it once: who takes it for a broker that does not answer would wait for ever.
+        if code == Some(RDKafkaErrorCode::GroupAuthorizationFailed) {
+            return Some(ConnectError::Right(MissingRight::group(&kafka.group_id)));
+        }
         let brokers = kafka.bootstrap_servers.clone();
         if matches!(
             code,
@@ -175,6 +180,32 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Sources, load};
+
+    #[test]
+    fn a_right_to_the_group_that_is_missing_is_not_waited_for() {
+        let overrides = [
+            "kafka.group_id=g",
+            "source[0].topic=in",
+            "source[0].timestamp.from=record",
+            "source[0].watermark.max_out_of_orderness=1m",
+            "window.size=1h",
+            "key.from=message",
+            "aggregate[0].name=count",
+            "aggregate[0].function=count",
+            "results.topic=out",
+            "late.topic=late",
+            "dead_letter.topic=dead",
+        ];
+        let overrides = overrides.map(str::to_owned).to_vec();
+        let host_name = Some("host".to_owned());
+        let sources = Sources { overrides, host_name, ..Sources::default() };
+        let kafka = load(&sources).unwrap().config.kafka;
+        let code = Some(RDKafkaErrorCode::GroupAuthorizationFailed);
+        let said = "FindCoordinator response error: Group authorization failed.";
+        let refusal = Refusals::default().judge(code, said, &kafka).unwrap();
+        assert!(refusal.to_string().contains("operation Read on group `g`"), "{refusal}");
+    }
 
     #[test]
     fn the_broker_is_taken_from_what_the_client_says() {
