@@ -51,6 +51,9 @@ pub mod metrics;
 // Probes and metrics over HTTP.
 pub mod http;
 
+// What encrypted connections have in common.
+mod tls;
+
 // All of it in one process.
 pub mod service;
 

@@ -6,6 +6,7 @@ use tokio_postgres::config::SslMode;
 
 use super::failure::DatabaseError;
 use crate::config::{DatabaseTls, PostgresExport};
+use crate::tls::system_certificates;
 
 /// What the client asks of the server.
 pub(super) fn mode(tls: DatabaseTls) -> SslMode {
@@ -31,9 +32,7 @@ pub(super) fn connector(export: &PostgresExport) -> Result<MakeTlsConnector, Dat
             ))
         })?;
     } else {
-        // This OpenSSL was not installed by the system, so it does not know where the system's certificates are.
-        let found = openssl_probe::probe();
-        let file = found.cert_file.ok_or_else(|| {
+        let file = system_certificates().ok_or_else(|| {
             DatabaseError::Fatal(
                 "the system's certificates were not found; name those that are trusted in export.postgres.tls_ca_file"
                     .to_owned(),

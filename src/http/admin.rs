@@ -25,7 +25,7 @@ use super::server::Peer;
 use crate::clock::ReadNow;
 use crate::config::{Secret, duration};
 use crate::event_time::PartitionId;
-use crate::insight::{Overview, Phase, Watches};
+use crate::insight::{Overview, Phase, Watches, words};
 use crate::log::{Control, InForce};
 use crate::metrics::{AdminCall, AdminOutcome, Metrics};
 
@@ -262,8 +262,8 @@ impl Draining {
         let mut sentences = vec![format!(
             "Draining{already}: what is open in {} fires ({} held), all is committed, and the service ends with exit code \
              0. The next start goes on from there; records of windows that are closed by this are late.",
-            count(partitions, "partition"),
-            count(windows_open, "window")
+            words::counted(partitions as u64, "partition"),
+            words::counted(windows_open as u64, "window")
         )];
         let elsewhere = input_partitions.map_or(0, |all| all.saturating_sub(partitions));
         if let Some(all) = input_partitions.filter(|_| elsewhere > 0) {
@@ -286,10 +286,6 @@ impl Draining {
         let sentence = sentences.join(" ");
         Self { status: "draining", sentence, partitions, input_partitions, windows_open, subtasks }
     }
-}
-
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// How often it is looked whether all have begun.

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
 
 use crate::config::AdminTls;
+use crate::tls::system_certificates;
 
 /// What the listener shows.
 ///
@@ -76,9 +77,7 @@ pub(super) async fn connect(
     let mut builder = SslConnector::builder(SslMethod::tls_client()).map_err(text)?;
     let expected = match trust {
         Trust::System => {
-            // This OpenSSL was not installed by the system, so it does not know where its certificates are.
-            let file = openssl_probe::probe().cert_file;
-            let file = file.ok_or(
+            let file = system_certificates().ok_or(
                 "the system's certificates were not found; give those to trust with --ca-file",
             )?;
             builder.set_ca_file(file).map_err(text)?;

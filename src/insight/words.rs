@@ -85,6 +85,11 @@ pub fn count(count: u64) -> String {
     text
 }
 
+/// `1 partition`, `2 partitions`.
+pub fn counted(number: u64, what: &str) -> String {
+    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// `orders/7`: the topic by its name, the partition by its number.
 pub fn partition(id: PartitionId, topics: &[String]) -> String {
     match topics.get(usize::from(id.topic)) {

@@ -10,7 +10,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::changelog_topic;
-use super::client::{Clients, REQUEST_TIMEOUT};
+use super::client::{Clients, REQUEST_TIMEOUT, ends_of};
 use super::ending::EndsAside;
 use super::oauth::Held;
 use super::report::Reported;
@@ -125,22 +125,15 @@ impl KafkaChangelog {
         partitions: &BTreeSet<PartitionId>,
         end: Offset,
     ) -> Result<BTreeMap<PartitionId, i64>, SourceError> {
-        let mut list = TopicPartitionList::new();
-        for at in partitions {
-            list.add_partition_offset(self.name(*at), at.partition, end)
-                .map_err(|error| fatal(&error))?;
-        }
-        // The ends have numbers below those of all times.
-        let answer = self.looker()?.offsets_for_times(list, REQUEST_TIMEOUT);
-        let answer = answer.map_err(|error| self.retry(&error))?;
-        let mut offsets = BTreeMap::new();
-        for element in answer.elements() {
-            element.error().map_err(|error| self.retry(&error))?;
-            let at = self.at(element.topic(), element.partition());
-            if let (Some(at), Offset::Offset(offset)) = (at, element.offset()) {
-                offsets.insert(at, offset);
-            }
-        }
+        let names: Vec<_> =
+            partitions.iter().map(|at| (self.name(*at).to_owned(), at.partition)).collect();
+        let asked = names.iter().map(|(name, partition)| (name.as_str(), *partition));
+        let ends = ends_of(self.looker()?, asked, end, REQUEST_TIMEOUT);
+        let ends = ends.map_err(|error| self.retry(&error))?;
+        let offsets: BTreeMap<_, _> = ends
+            .iter()
+            .filter_map(|(topic, partition, offset)| Some((self.at(topic, *partition)?, *offset)))
+            .collect();
         match partitions.iter().find(|at| !offsets.contains_key(at)) {
             None => Ok(offsets),
             Some(at) => Err(SourceError::Retry(format!(

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
 use rdkafka::admin::AdminClient;
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::BaseProducer;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use super::OnError;
 use super::admin::ConnectError;
@@ -122,10 +122,7 @@ impl Clients {
         &self,
         topics: Arc<TopicNumbers>,
     ) -> Result<Held<BaseConsumer<ConsumerEvents>>, ConnectError> {
-        let tokens = self.tokens.clone();
-        let context = ConsumerEvents::new(self.clock, topics, self.classic, self.reports(), tokens);
-        let made = self.consumer.create_with_context(context);
-        made.map(|consumer| self.held(consumer)).map_err(|error| ConnectError::client(&error))
+        self.with_events(&self.consumer, topics)
     }
 
     /// The same without a group: for the first one that is asked for, brokers that have had none make a topic.
@@ -137,6 +134,14 @@ impl Clients {
         for name in ["group.id", "group.instance.id", "group.protocol"] {
             config.remove(name);
         }
+        self.with_events(&config, topics)
+    }
+
+    fn with_events(
+        &self,
+        config: &ClientConfig,
+        topics: Arc<TopicNumbers>,
+    ) -> Result<Held<BaseConsumer<ConsumerEvents>>, ConnectError> {
         let tokens = self.tokens.clone();
         let context = ConsumerEvents::new(self.clock, topics, self.classic, self.reports(), tokens);
         let made = config.create_with_context(context);
@@ -254,6 +259,30 @@ pub(super) fn partitions_of(
         .collect();
     partitions.sort_unstable();
     Ok(partitions)
+}
+
+/// One end of each of these partitions, open transactions included where the client sees them; none of one for which no
+/// answer came.
+pub(super) fn ends_of<'a>(
+    looker: &BaseConsumer<Reported>,
+    partitions: impl Iterator<Item = (&'a str, i32)>,
+    end: Offset,
+    timeout: Duration,
+) -> Result<Vec<(String, i32, i64)>, KafkaError> {
+    let mut list = TopicPartitionList::new();
+    for (topic, partition) in partitions {
+        list.add_partition_offset(topic, partition, end)?;
+    }
+    // The ends have numbers below those of all times.
+    let answer = looker.offsets_for_times(list, timeout)?;
+    let mut ends = Vec::new();
+    for element in answer.elements() {
+        element.error()?;
+        if let Offset::Offset(offset) = element.offset() {
+            ends.push((element.topic().to_owned(), element.partition(), offset));
+        }
+    }
+    Ok(ends)
 }
 
 /// The input topics by their number.

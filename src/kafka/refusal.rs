@@ -11,6 +11,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::admin::ConnectError;
 use super::right::MissingRight;
 use crate::config::{Kafka, Properties};
+use crate::tls::{Flaw, system_certificates};
 
 /// Looks at the errors of one client until it is connected.
 #[derive(Debug, Default)]
@@ -139,7 +140,7 @@ fn look_at(broker: &str, properties: &Properties) -> Option<(String, &'static st
     } else if let Some(file) = properties.get("ssl.ca.location") {
         connector.set_ca_file(file).ok()?;
     } else {
-        connector.set_ca_file(openssl_probe::probe().cert_file?).ok()?;
+        connector.set_ca_file(system_certificates()?).ok()?;
     }
     let mut configuration = connector.build().configure().ok()?;
     let identified = properties.get("ssl.endpoint.identification.algorithm") != Some("none");
@@ -153,20 +154,19 @@ fn look_at(broker: &str, properties: &Properties) -> Option<(String, &'static st
     else {
         return None;
     };
-    let said = match failed.ssl().verify_result() {
-        X509VerifyResult::OK => return None,
-        refused => refused.error_string(),
+    let refused = failed.ssl().verify_result();
+    if refused == X509VerifyResult::OK {
+        return None;
+    }
+    let remedy = match Flaw::of(refused) {
+        Flaw::OtherHost => {
+            "write the name in kafka.bootstrap_servers that the certificate is for, and see advertised.listeners of the brokers"
+        }
+        Flaw::Expired => "it has to be renewed on the broker",
+        Flaw::NotYetValid => "the clock here, or that of its authority, is wrong",
+        Flaw::Untrusted => AUTHORITY,
     };
-    let remedy = if said.contains("mismatch") {
-        "write the name in kafka.bootstrap_servers that the certificate is for, and see advertised.listeners of the brokers"
-    } else if said.contains("expired") {
-        "it has to be renewed on the broker"
-    } else if said.contains("not yet valid") {
-        "the clock here, or that of its authority, is wrong"
-    } else {
-        AUTHORITY
-    };
-    Some((said.to_owned(), remedy))
+    Some((refused.error_string().to_owned(), remedy))
 }
 
 const AUTHORITY: &str =

@@ -195,7 +195,7 @@ impl Holder<'_> {
                 Some(hidden) => format!(
                     "has been silent for {silent}, and a producer's open transaction hides {} in front of it, so it \
                      does not count as idle",
-                    count(hidden, "offset")
+                    words::counted(hidden, "offset")
                 ),
                 None => format!(
                     "has been silent for {silent} without evidence that nothing is in front of it (its broker has \
@@ -203,7 +203,10 @@ impl Holder<'_> {
                 ),
             },
             Cause::Behind => {
-                format!("is behind by {} not read yet ({newest})", count(self.unread(), "record"))
+                format!(
+                    "is behind by {} not read yet ({newest})",
+                    words::counted(self.unread(), "record")
+                )
             }
             Cause::BackFromIdle => format!(
                 "is back from idle, or came in, below the watermark (its own is {}, {newest}, {})",
@@ -216,7 +219,7 @@ impl Holder<'_> {
                     .last_refusal
                     .as_ref()
                     .map_or(("", ""), |(reason, detail)| (reason.name(), detail.as_str()));
-                let refused = count(history.refused_in_row, "record");
+                let refused = words::counted(history.refused_in_row, "record");
                 format!("has had its last {refused} refused as dead letters ({reason}: {detail})")
             }
             Cause::EventTimeSlow
@@ -246,7 +249,7 @@ impl Holder<'_> {
 
     fn generator(&self) -> String {
         let (partition, history) = (self.partition, &self.partition.history);
-        let accepted = count(history.accepted_since_rise, "record");
+        let accepted = words::counted(history.accepted_since_rise, "record");
         let since = if partition.watermark.is_some() { "last rose" } else { "was to begin" };
         let why = match (self.terms.source(partition.id).strategy.as_str(), partition.bound) {
             ("punctuated", _) => "none carried a marker that raises it".to_owned(),
@@ -285,10 +288,6 @@ impl Holder<'_> {
             format!("{record} comes in {topic}")
         }
     }
-}
-
-pub(super) fn count(number: u64, what: &str) -> String {
-    format!("{} {what}{}", words::count(number), if number == 1 { "" } else { "s" })
 }
 
 /// So many refused records in a row are no accident.

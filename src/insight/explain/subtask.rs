@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::answer::{Explanation, Numbers, Partition, Window, WindowState};
-use super::holder::{Holder, count};
+use super::holder::Holder;
 use super::{Cause, Terms, ms};
 use crate::event_time::{AllIdle, EventTime, MonotonicTime, Now, TimeWindow, WatermarkStatus};
 use crate::insight::{Phase, Snapshot, words};
@@ -116,7 +116,7 @@ impl Asked<'_> {
         let how = match self.snapshot.recent.iter().rev().find(|fired| fired.window == window) {
             Some(fired) => format!(
                 "has fired with {}, the last pane at {}",
-                count(fired.on_time + fired.late, "pane"),
+                words::counted(fired.on_time + fired.late, "pane"),
                 words::time(fired.fired_at, wall)
             ),
             None => "has fired if it had records (it is none of those that fired last)".to_owned(),
@@ -205,9 +205,9 @@ impl Asked<'_> {
             cause: Cause::Restoring,
             because: format!(
                 "what open windows of {} held is being read back ({} of {})",
-                count(restoring.len() as u64, "partition"),
+                words::counted(restoring.len() as u64, "partition"),
                 words::count(read),
-                count(end, "changelog record")
+                words::counted(end, "changelog record")
             ),
             fires_when: "that has been read and the watermark passes its end".to_owned(),
             earliest: None,

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::facts::{Facts, Probe, ProbeFailure};
 use super::gather::Unreached;
 use super::report::{Finding, Verdict};
-use super::{count, span};
+use super::span;
 use crate::config::{Config, Guarantee};
+use crate::insight::words::counted;
 use crate::kafka::rights::Operation;
 
 /// No broker has answered: all else is left out.
@@ -46,7 +47,7 @@ pub(super) fn brokers(config: &Config, facts: &Facts) -> Vec<Finding> {
         let found = format!(
             "{} of {} {}: {}",
             answering.len(),
-            count(facts.brokers.len() as u64, "broker"),
+            counted(facts.brokers.len() as u64, "broker"),
             if facts.brokers.len() == 1 { "answers" } else { "answer" },
             each.collect::<Vec<_>>().join(", ")
         );
@@ -189,7 +190,7 @@ fn transaction_log(facts: &Facts) -> Option<Finding> {
             Some(fault(format!(
                 "the brokers' transaction log has {} in sync, and needs {least} (transaction.state.log.min.isr): no \
                  transaction can begin",
-                count(log.in_sync as u64, "replica")
+                counted(log.in_sync as u64, "replica")
             )))
         }
         (None, _, Some(replicas))

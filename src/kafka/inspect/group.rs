@@ -2,8 +2,9 @@
 
 use super::facts::{Facts, GroupUnseen, Log, State};
 use super::report::{Finding, Verdict};
-use super::{count, span};
+use super::span;
 use crate::config::{Config, Start};
+use crate::insight::words::{self, counted};
 use crate::kafka::client::TopicNumbers;
 use crate::kafka::members::Group;
 use crate::kafka::right::MissingRight;
@@ -41,7 +42,7 @@ fn members(config: &Config, facts: &Facts) -> Vec<Finding> {
     } else if members.is_empty() {
         finding(Verdict::Ok, format!("nobody is in it ({})", group.state))
     } else {
-        let number = count(members.len() as u64, "member");
+        let number = counted(members.len() as u64, "member");
         finding(
             Verdict::Ok,
             format!(
@@ -154,7 +155,7 @@ fn offsets(config: &Config, facts: &Facts, topics: &TopicNumbers) -> Vec<Finding
                  them",
                 topics.name(*id),
                 id.partition,
-                count(log.missing, "record")
+                counted(log.missing, "record")
             ),
         ));
     }
@@ -164,7 +165,7 @@ fn offsets(config: &Config, facts: &Facts, topics: &TopicNumbers) -> Vec<Finding
     let with: Vec<&Log> = logs.values().filter(|log| log.committed.is_some()).collect();
     let behind =
         |log: &&Log| log.committed.map_or(0, |at| log.end.saturating_sub(at).max(0)).unsigned_abs();
-    let all = count(logs.len() as u64, "partition");
+    let all = counted(logs.len() as u64, "partition");
     findings.push(if logs.is_empty() {
         finding(Verdict::Ok, "none yet".to_owned())
     } else if with.is_empty() {
@@ -175,7 +176,7 @@ fn offsets(config: &Config, facts: &Facts, topics: &TopicNumbers) -> Vec<Finding
             Verdict::Ok,
             format!(
                 "none yet: the service begins {begins} of {all} ({} there are)",
-                count(records, "record")
+                counted(records, "record")
             ),
         )
     } else {
@@ -185,7 +186,7 @@ fn offsets(config: &Config, facts: &Facts, topics: &TopicNumbers) -> Vec<Finding
             format!(
                 "there for {} of {all}, all within what can be read; {} behind the ends",
                 with.len(),
-                count(lag, "record")
+                counted(lag, "record")
             ),
         )
     });
@@ -233,7 +234,7 @@ fn restored(done: &Rehearsed) -> Vec<Finding> {
         format!(
             "fits this configuration: {} of open windows in {}, {clock}",
             entries(done.entries),
-            count(done.shards as u64, "shard")
+            counted(done.shards as u64, "shard")
         ),
     )];
     if done.dropped > 0 {
@@ -264,7 +265,7 @@ fn restored(done: &Rehearsed) -> Vec<Finding> {
 fn entries(number: usize) -> String {
     match number {
         1 => "1 entry".to_owned(),
-        _ => format!("{} entries", crate::insight::words::count(number as u64)),
+        _ => format!("{} entries", words::count(number as u64)),
     }
 }
 

@@ -73,9 +73,3 @@ fn span(duration: Duration) -> String {
     }
     crate::insight::words::span(duration)
 }
-
-/// `1 partition`, `2 partitions`.
-fn count(number: u64, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", crate::insight::words::count(number))
-}

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdkafka::Offset;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::types::RDKafkaErrorCode;
-use rdkafka::{Offset, TopicPartitionList};
 
 use super::cluster::sees_everything;
 use super::facts::{Facts, Found, GroupUnseen, Log, State};
@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::event_time::PartitionId;
 use crate::kafka::admin::{self, changelog_topics};
 use crate::kafka::changelog::KafkaChangelog;
-use crate::kafka::client::{Clients, TopicNumbers};
+use crate::kafka::client::{Clients, TopicNumbers, ends_of};
 use crate::kafka::members::Group;
 use crate::kafka::rebalance::ConsumerEvents;
 use crate::kafka::report::Reported;
@@ -97,22 +97,12 @@ fn ends(
     end: Offset,
     timeout: Duration,
 ) -> Result<BTreeMap<PartitionId, i64>, String> {
-    let mut list = TopicPartitionList::new();
-    for id in partitions {
-        list.add_partition_offset(names.name(*id), id.partition, end)
-            .map_err(|error| error.to_string())?;
-    }
-    // The ends have numbers below those of all times.
-    let answer = looker.offsets_for_times(list, timeout).map_err(|error| error.to_string())?;
-    let mut ends = BTreeMap::new();
-    for element in answer.elements() {
-        element.error().map_err(|error| error.to_string())?;
-        let id = names.id(element.topic(), element.partition());
-        if let (Some(id), Offset::Offset(offset)) = (id, element.offset()) {
-            ends.insert(id, offset);
-        }
-    }
-    Ok(ends)
+    let asked = partitions.iter().map(|id| (names.name(*id), id.partition));
+    let ends = ends_of(looker, asked, end, timeout).map_err(|error| error.to_string())?;
+    let ends = ends
+        .iter()
+        .filter_map(|(topic, partition, offset)| Some((names.id(topic, *partition)?, *offset)));
+    Ok(ends.collect())
 }
 
 /// Goes the way back to state as a start would.

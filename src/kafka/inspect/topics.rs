@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::facts::{Creation, Facts, Found, Topic};
 use super::report::{Finding, Verdict};
-use super::{count, span};
+use super::span;
 use crate::config::{Config, ResultKey, Source, TimestampFrom};
 use crate::event_time::WatermarkStrategy;
+use crate::insight::words::counted;
 use crate::kafka::admin::{ConnectError, changelog_topics, output_topics};
 use crate::kafka::changelog_topic;
 use crate::kafka::right::MissingRight;
@@ -89,8 +90,8 @@ fn presence<'f>(
 
 fn summary(topic: &Topic) -> String {
     let mut parts = vec![
-        count(u64::from(topic.partitions.unsigned_abs()), "partition"),
-        count(topic.replicas as u64, "replica"),
+        counted(u64::from(topic.partitions.unsigned_abs()), "partition"),
+        counted(topic.replicas as u64, "replica"),
     ];
     if topic.settings.is_some() {
         parts.push(format!("messages of up to {} bytes", topic.max_message_bytes()));
@@ -108,13 +109,13 @@ fn summary(topic: &Topic) -> String {
 fn will_be_created(creation: &Creation) -> String {
     let replicas = creation.replicas.map_or_else(
         || "as many replicas as the brokers are set to".to_owned(),
-        |replicas| count(u64::from(replicas.unsigned_abs()), "replica"),
+        |replicas| counted(u64::from(replicas.unsigned_abs()), "replica"),
     );
     let settings =
         if creation.settings.is_empty() { "the brokers' settings" } else { &creation.settings };
     format!(
         "is not there; the service will create it: {}, {replicas}, {settings}",
-        count(u64::from(creation.partitions.unsigned_abs()), "partition")
+        counted(u64::from(creation.partitions.unsigned_abs()), "partition")
     )
 }
 
@@ -150,7 +151,7 @@ fn common(check: &'static str, name: &str, topic: &Topic, findings: &mut Vec<Fin
         findings.push(fault(
             format!(
                 "min.insync.replicas is {needed}, and there is only {} of each partition: it takes no record",
-                count(topic.replicas as u64, "replica")
+                counted(topic.replicas as u64, "replica")
             ),
             "lower min.insync.replicas or add replicas",
         ));
@@ -158,7 +159,7 @@ fn common(check: &'static str, name: &str, topic: &Topic, findings: &mut Vec<Fin
         findings.push(fault(
             format!(
                 "{} of a partition in sync, fewer than min.insync.replicas = {needed}: it takes no record now",
-                count(topic.in_sync as u64, "replica")
+                counted(topic.in_sync as u64, "replica")
             ),
             "bring brokers back",
         ));
@@ -344,17 +345,8 @@ fn size(
             )
             .remedy("raise max.message.bytes"),
         );
-    } else if most < SMALL_BATCH {
-        findings.push(
-            finding(
-                Verdict::Warning,
-                format!(
-                    "it takes batches of up to {most} bytes (max.message.bytes), and so the batches to all topics are no \
-                     larger, which costs throughput"
-                ),
-            )
-            .remedy("raise max.message.bytes; 1048588 is Kafka's default"),
-        );
+    } else {
+        findings.extend(small_batches(check_of(to), name, topic));
     }
     if matches!(to, OutputTopic::Late | OutputTopic::DeadLetter) {
         let inputs = config.sources.iter().filter_map(|source| facts.there(&source.topic));
@@ -375,6 +367,23 @@ fn size(
     }
 }
 
+/// One producer writes to all topics, in batches that fit each of them.
+fn small_batches(check: &'static str, name: &str, topic: &Topic) -> Option<Finding> {
+    topic.settings.as_ref()?;
+    let most = topic.max_message_bytes();
+    let found = || {
+        format!(
+            "it takes batches of up to {most} bytes (max.message.bytes), and so the batches to all topics are no larger, \
+             which costs throughput"
+        )
+    };
+    (most < SMALL_BATCH).then(|| {
+        Finding::new(Verdict::Warning, check, found())
+            .of(name)
+            .remedy("raise max.message.bytes; 1048588 is Kafka's default")
+    })
+}
+
 fn changelog(
     name: &str,
     topic: &Topic,
@@ -389,19 +398,7 @@ fn changelog(
     if changelog_topic::grows(|setting| topic.text(setting)).is_some() {
         findings.push(finding(Verdict::Warning, changelog_topic::GROWS.to_owned()));
     }
-    if topic.settings.is_some() && topic.max_message_bytes() < SMALL_BATCH {
-        findings.push(
-            finding(
-                Verdict::Warning,
-                format!(
-                    "it takes batches of up to {} bytes (max.message.bytes), and so the batches to all topics are no \
-                     larger, which costs throughput",
-                    topic.max_message_bytes()
-                ),
-            )
-            .remedy("raise max.message.bytes; 1048588 is Kafka's default"),
-        );
-    }
+    findings.extend(small_batches("changelog", name, topic));
     let has = |operation| topic.rights.as_ref().is_none_or(|rights| rights.contains(&operation));
     if !has(Operation::Delete) {
         findings.push(
@@ -420,7 +417,7 @@ fn changelog(
     if topic.partitions < wanted {
         let found = format!(
             "it has {}, and the input {wanted}",
-            count(u64::from(topic.partitions.unsigned_abs()), "partition")
+            counted(u64::from(topic.partitions.unsigned_abs()), "partition")
         );
         findings.push(if has(Operation::Alter) {
             finding(Verdict::Note, format!("{found}: the service will add those that are missing"))
@@ -435,7 +432,7 @@ fn changelog(
                 Verdict::Warning,
                 format!(
                     "it has {}, and the input {}: the state is lost more easily than the records",
-                    count(topic.replicas as u64, "replica"),
+                    counted(topic.replicas as u64, "replica"),
                     input.replicas
                 ),
             )

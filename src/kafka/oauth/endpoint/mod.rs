@@ -25,6 +25,7 @@ use tokio_openssl::SslStream;
 use super::Token;
 use crate::config::OAuth;
 use crate::event_time::EventTime;
+use crate::tls::{Flaw, system_certificates};
 
 /// Why there is no token.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,30 +71,27 @@ async fn exchange(settings: &OAuth) -> Result<(StatusCode, Vec<u8>), Problem> {
                 lasting(format!("no TLS there: {error}; is it an http address?"))
             }
             X509VerifyResult::OK => passing(format!("the TLS handshake broke off: {error}")),
-            refused => lasting(certificate_problem(refused.error_string())),
+            refused => lasting(certificate_problem(refused)),
         });
     }
     send(stream, settings).await
 }
 
-fn certificate_problem(said: &str) -> String {
-    let remedy = if said.contains("mismatch") {
-        "write the name in token_endpoint that the certificate is for"
-    } else if said.contains("expired") {
-        "it has to be renewed there"
-    } else if said.contains("not yet valid") {
-        "the clock here, or the one there, is wrong"
-    } else {
-        "name the certificate of its authority in kafka.oauth.ca_file"
+fn certificate_problem(refused: X509VerifyResult) -> String {
+    let remedy = match Flaw::of(refused) {
+        Flaw::OtherHost => "write the name in token_endpoint that the certificate is for",
+        Flaw::Expired => "it has to be renewed there",
+        Flaw::NotYetValid => "the clock here, or the one there, is wrong",
+        Flaw::Untrusted => "name the certificate of its authority in kafka.oauth.ca_file",
     };
+    let said = refused.error_string();
     format!("its certificate is not accepted: {said}; {remedy}")
 }
 
 fn connector(settings: &OAuth) -> Result<SslConnector, Problem> {
     let fault = |error: openssl::error::ErrorStack| lasting(format!("TLS: {error}"));
     let mut builder = SslConnector::builder(SslMethod::tls_client()).map_err(fault)?;
-    // This OpenSSL was not installed by the system, so it does not know where the system's certificates are.
-    let file = settings.ca_file.clone().or_else(|| openssl_probe::probe().cert_file);
+    let file = settings.ca_file.clone().or_else(system_certificates);
     let file = file.ok_or_else(|| {
         lasting("the system's certificates were not found; name those that are trusted in kafka.oauth.ca_file")
     })?;

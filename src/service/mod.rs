@@ -1,18 +1,20 @@
 //! The whole service in one process: a thread for each subtask, HTTP beside them, and the way to stop all of it.
 
+mod admin;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use admin::AdminListener;
+
 use crate::clock::{Clock, ReadNow};
-use crate::config::{Admin, Config};
+use crate::config::Config;
 use crate::event_time::{Now, PartitionId};
-use crate::http::{AdminError, AdminState, BindError, DrainAsked, HttpState, Server};
+use crate::http::{AdminError, BindError, HttpState, Server};
 use crate::insight::advise::Terms as AdviseTerms;
 use crate::insight::explain::{Cause, Standstill, Terms as ExplainTerms};
 use crate::insight::{Phase, RestoreCause, Snapshot, Tally, Watch, Watches};
@@ -75,15 +77,6 @@ pub struct Service {
     shutdown_timeout: Duration,
 }
 
-/// Where admin calls are answered.
-#[derive(Debug)]
-struct AdminListener {
-    address: std::net::SocketAddr,
-    running: JoinHandle<()>,
-    /// Dropped, it lets the answers under way end, and takes no more calls.
-    stop: oneshot::Sender<()>,
-}
-
 impl Service {
     /// Starts listening and the subtasks' threads, each of which reaches the brokers in its own time.
     ///
@@ -124,9 +117,9 @@ impl Service {
         tracing::info!(%address, "listening");
 
         let stop = Stop::default();
-        let state = |admin: &Admin| admin_state(admin, &metrics, &watches, clock, &stop);
-        let admin = config.admin.as_ref().map(|admin| listen(&runtime, admin, state(admin)));
-        let admin = admin.transpose()?;
+        let listen =
+            |admin| AdminListener::start(&runtime, admin, &metrics, &watches, clock, &stop);
+        let admin = config.admin.as_ref().map(listen).transpose()?;
         let (end, ends) = mpsc::unbounded_channel();
         for number in 0..watches.count() {
             let subtask = Subtask {
@@ -170,7 +163,7 @@ impl Service {
 
     /// Where it listens for admin calls.
     pub fn admin_address(&self) -> Option<std::net::SocketAddr> {
-        self.admin.as_ref().map(|admin| admin.address)
+        self.admin.as_ref().map(AdminListener::address)
     }
 
     /// Asks it to stop.
@@ -203,54 +196,11 @@ impl Service {
     pub fn wait(self) -> Result<(), ServiceError> {
         let Self { runtime, admin, stop, ends, shutdown_timeout, .. } = self;
         let outcome = runtime.block_on(outcome(ends, &stop, shutdown_timeout));
-        if let Some(AdminListener { running, stop, .. }) = admin {
-            // Who asked for a drain that is done already is told so.
-            drop(stop);
-            let answered = runtime.block_on(async { timeout(LAST_ANSWERS, running).await });
-            answered.map(drop).unwrap_or_default();
+        if let Some(admin) = admin {
+            admin.end(&runtime);
         }
         runtime.shutdown_background();
         outcome
-    }
-}
-
-fn listen(
-    runtime: &tokio::runtime::Runtime,
-    admin: &Admin,
-    state: AdminState,
-) -> Result<AdminListener, AdminError> {
-    let server = runtime.block_on(Server::bind_admin(admin, state))?;
-    let address = server.address();
-    let (stop, stopped) = oneshot::channel();
-    let running = runtime.spawn(server.run(async { stopped.await.unwrap_or_default() }));
-    tracing::info!(%address, tls = admin.tls.is_some(), "listening for admin calls");
-    Ok(AdminListener { address, running, stop })
-}
-
-fn admin_state(
-    admin: &Admin,
-    metrics: &Metrics,
-    watches: &Watches,
-    clock: Clock,
-    stop: &Stop,
-) -> AdminState {
-    let stop = stop.clone();
-    let drain = move || {
-        if stop.requested() {
-            DrainAsked::Stopping
-        } else if stop.drain() {
-            DrainAsked::Now
-        } else {
-            DrainAsked::Before
-        }
-    };
-    AdminState {
-        token: admin.token.clone(),
-        metrics: metrics.clone(),
-        watches: watches.clone(),
-        clock: clock.reader(),
-        drain: Arc::new(drain),
-        log: crate::log::control(),
     }
 }
 
@@ -466,9 +416,6 @@ impl Observer for SubtaskMetrics {
         Self::ticked(self);
     }
 }
-
-/// Longer than a drain's answer waits for the subtasks.
-const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
 /// The exit code after a second signal.
 const AT_ONCE: i32 = 130;
