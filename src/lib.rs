@@ -80,3 +80,10 @@ pub mod cli;
 
 // The clocks.
 pub mod clock;
+
+// Certificates for tests, also for those beside the program, which know it by its name.
+#[cfg(test)]
+extern crate self as tidegate;
+#[cfg(test)]
+#[path = "../tests/support/certificates.rs"]
+mod certificates;

@@ -180,27 +180,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Sources, load};
+    use crate::kafka::inspect::tests::config;
 
     #[test]
     fn a_right_to_the_group_that_is_missing_is_not_waited_for() {
-        let overrides = [
-            "kafka.group_id=g",
-            "source[0].topic=in",
-            "source[0].timestamp.from=record",
-            "source[0].watermark.max_out_of_orderness=1m",
-            "window.size=1h",
-            "key.from=message",
-            "aggregate[0].name=count",
-            "aggregate[0].function=count",
-            "results.topic=out",
-            "late.topic=late",
-            "dead_letter.topic=dead",
-        ];
-        let overrides = overrides.map(str::to_owned).to_vec();
-        let host_name = Some("host".to_owned());
-        let sources = Sources { overrides, host_name, ..Sources::default() };
-        let kafka = load(&sources).unwrap().config.kafka;
+        let kafka = config(&[]).kafka;
         let code = Some(RDKafkaErrorCode::GroupAuthorizationFailed);
         let said = "FindCoordinator response error: Group authorization failed.";
         let refusal = Refusals::default().judge(code, said, &kafka).unwrap();

@@ -30,7 +30,12 @@ pub(crate) enum For<'a> {
 impl Certificate {
     /// One that signs itself, and others.
     pub(crate) fn authority(name: &str) -> Self {
-        Self::make(name, &For::Authority, None, 0, 10)
+        Self::alone(name, &For::Authority)
+    }
+
+    /// One that signs itself; it is good for ten days.
+    pub(crate) fn alone(name: &str, of: &For<'_>) -> Self {
+        Self::make(name, of, None, 0, 10)
     }
 
     /// One that this one signs; it is good from the one day to the other, counted from now.

@@ -3,19 +3,13 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::{PKey, Private};
-use openssl::x509::extension::SubjectAlternativeName;
-use openssl::x509::{X509, X509NameBuilder};
+use openssl::pkey::PKey;
 
 use super::super::admin::{AdminState, DrainAsked};
 use super::super::client::{Call, send};
 use super::super::tls::Trust;
 use super::*;
+use crate::certificates::{self, For};
 use crate::config::{Admin, AdminTls, Secret};
 use crate::log::tests_of_control::controlled;
 
@@ -246,26 +240,10 @@ impl Certificate {
         let folder =
             std::env::temp_dir().join(format!("tidegate-tls-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let key = key();
-        let mut subject = X509NameBuilder::new().unwrap();
-        subject.append_entry_by_text("CN", "tidegate").unwrap();
-        let subject = subject.build();
-        let mut builder = X509::builder().unwrap();
-        builder.set_version(2).unwrap();
-        let serial = BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap();
-        builder.set_serial_number(&serial).unwrap();
-        builder.set_subject_name(&subject).unwrap();
-        builder.set_issuer_name(&subject).unwrap();
-        builder.set_pubkey(&key).unwrap();
-        builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
-        builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
-        let context = builder.x509v3_context(None, None);
-        let names = SubjectAlternativeName::new().ip("127.0.0.1").build(&context).unwrap();
-        builder.append_extension(names).unwrap();
-        builder.sign(&key, MessageDigest::sha256()).unwrap();
+        let made = certificates::Certificate::alone("tidegate", &For::Server("127.0.0.1"));
         let (certificate_file, key_file) = (folder.join("tls.crt"), folder.join("tls.key"));
-        std::fs::write(&certificate_file, builder.build().to_pem().unwrap()).unwrap();
-        std::fs::write(&key_file, key.private_key_to_pem_pkcs8().unwrap()).unwrap();
+        std::fs::write(&certificate_file, made.pem()).unwrap();
+        std::fs::write(&key_file, made.key_pem()).unwrap();
         Self { folder, chain: certificate_file, key: key_file }
     }
 
@@ -278,11 +256,6 @@ impl Drop for Certificate {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.folder));
     }
-}
-
-fn key() -> PKey<Private> {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
 }
 
 fn show(trust: Trust) -> Call {
@@ -331,7 +304,8 @@ fn what_is_wrong_with_the_files_is_said_with_their_names() {
     let (own, other) = (Certificate::new("files"), Certificate::new("files-other"));
     let encrypted = own.folder.join("encrypted.key");
     let cipher = openssl::symm::Cipher::aes_128_cbc();
-    let pem = key().private_key_to_pem_pkcs8_passphrase(cipher, b"hush").unwrap();
+    let key = PKey::private_key_from_pem(&std::fs::read(&own.key).unwrap()).unwrap();
+    let pem = key.private_key_to_pem_pkcs8_passphrase(cipher, b"hush").unwrap();
     std::fs::write(&encrypted, pem).unwrap();
     let none = own.folder.join("none");
     std::fs::write(&none, "no PEM").unwrap();

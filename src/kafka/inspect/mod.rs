@@ -16,7 +16,7 @@ mod probe;
 mod report;
 mod standing;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod topics;
 
 use std::sync::Arc;

@@ -9,7 +9,6 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::topic_partition_list::Offset;
 
 use super::*;
-use crate::config::{Secret, TokenEndpoint};
 use crate::generator::{Generator, GeneratorSettings};
 use crate::kafka::embedded::EmbeddedBroker;
 
@@ -155,19 +154,7 @@ fn token_endpoint() -> OAuth {
             write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
         }
     });
-    OAuth {
-        token_endpoint: TokenEndpoint {
-            tls: false,
-            host: "127.0.0.1".to_owned(),
-            port,
-            path: "/token".to_owned(),
-        },
-        client_id: "tidegate".to_owned(),
-        client_secret: Secret::new("hush".to_owned()),
-        scope: None,
-        extensions: Vec::new(),
-        ca_file: None,
-    }
+    crate::kafka::oauth::tests::settings(false, "127.0.0.1", port)
 }
 
 /// A broker that takes what is shown to it, and knows of its topic: an old one, which says little. It lives as long as the

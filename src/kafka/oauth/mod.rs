@@ -8,7 +8,7 @@
 mod endpoint;
 mod held;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;

@@ -3,21 +3,21 @@
 use super::*;
 use crate::config::{Secret, TokenEndpoint};
 
-/// Tokens that nobody gets: the test takes the keeper's place.
-fn tokens() -> Tokens {
-    let settings = OAuth {
-        token_endpoint: TokenEndpoint {
-            tls: true,
-            host: "login.example.com".to_owned(),
-            port: 443,
-            path: "/token".to_owned(),
-        },
+/// Client credentials for an endpoint there.
+pub(in crate::kafka) fn settings(tls: bool, host: &str, port: u16) -> OAuth {
+    OAuth {
+        token_endpoint: TokenEndpoint { tls, host: host.to_owned(), port, path: "/token".into() },
         client_id: "tidegate".to_owned(),
         client_secret: Secret::new("hush".to_owned()),
         scope: None,
         extensions: Vec::new(),
         ca_file: None,
-    };
+    }
+}
+
+/// Tokens that nobody gets: the test takes the keeper's place.
+fn tokens() -> Tokens {
+    let settings = settings(true, "login.example.com", 443);
     Tokens(Arc::new(Shared::new(settings, Clock::start())))
 }
 

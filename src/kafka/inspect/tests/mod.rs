@@ -30,7 +30,8 @@ const SETTINGS: [&str; 11] = [
     "dead_letter.topic=dead",
 ];
 
-fn config(more: &[&str]) -> Config {
+/// The least that is needed, and more.
+pub(in crate::kafka) fn config(more: &[&str]) -> Config {
     let overrides = SETTINGS.iter().chain(more).map(|text| (*text).to_owned()).collect();
     let sources = Sources { overrides, host_name: Some("host".to_owned()), ..Sources::default() };
     load(&sources).unwrap().config

@@ -6,74 +6,24 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::{PKey, Private};
+use openssl::pkey::PKey;
 use openssl::ssl::SslAcceptor;
-use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
-use openssl::x509::{X509, X509Builder, X509Name};
+use openssl::x509::X509;
 
 use super::*;
-use crate::clock::Clock;
-use crate::config::{Secret, TokenEndpoint};
+use crate::certificates::{Certificate, For};
 
-/// A certificate with its key.
-struct Certificate {
-    certificate: X509,
-    key: PKey<Private>,
+fn acceptor(certificate: &Certificate) -> SslAcceptor {
+    let (chain, key) = (certificate.pem(), certificate.key_pem());
+    let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
+    builder.set_certificate(&X509::from_pem(chain.as_bytes()).unwrap()).unwrap();
+    builder.set_private_key(&PKey::private_key_from_pem(key.as_bytes()).unwrap()).unwrap();
+    builder.build()
 }
 
-impl Certificate {
-    fn authority(name: &str) -> Self {
-        Self::make(None, name, 0, 1)
-    }
-
-    /// For a server of this name or address, good from the one day to the other, counted from now.
-    fn sign(&self, host: &str, from: i64, to: i64) -> Self {
-        Self::make(Some(self), host, from, to)
-    }
-
-    fn make(by: Option<&Self>, name: &str, from: i64, to: i64) -> Self {
-        let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-        let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-        let mut subject = X509Name::builder().unwrap();
-        subject.append_entry_by_text("CN", name).unwrap();
-        let subject = subject.build();
-        let mut builder = X509Builder::new().unwrap();
-        builder.set_version(2).unwrap();
-        let serial = BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap();
-        builder.set_serial_number(&serial).unwrap();
-        builder.set_subject_name(&subject).unwrap();
-        builder.set_issuer_name(by.map_or(&subject, |by| by.certificate.subject_name())).unwrap();
-        builder.set_pubkey(&key).unwrap();
-        let now = Clock::wall().0 / 1_000;
-        let day = |day: i64| Asn1Time::from_unix(now + day * 86_400 - 60).unwrap();
-        builder.set_not_before(&day(from)).unwrap();
-        builder.set_not_after(&day(to)).unwrap();
-        if let Some(by) = by {
-            let mut names = SubjectAlternativeName::new();
-            let is_address = name.parse::<std::net::IpAddr>().is_ok();
-            let names = if is_address { names.ip(name) } else { names.dns(name) };
-            let context = builder.x509v3_context(Some(&by.certificate), None);
-            let names = names.build(&context).unwrap();
-            builder.append_extension(names).unwrap();
-        } else {
-            let basic = BasicConstraints::new().critical().ca().build().unwrap();
-            builder.append_extension(basic).unwrap();
-        }
-        builder.sign(by.map_or(&key, |by| &by.key), MessageDigest::sha256()).unwrap();
-        Self { certificate: builder.build(), key }
-    }
-
-    fn acceptor(&self) -> SslAcceptor {
-        let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
-        builder.set_certificate(&self.certificate).unwrap();
-        builder.set_private_key(&self.key).unwrap();
-        builder.build()
-    }
+/// For a server of this name or address, good from the one day to the other, counted from now.
+fn server(by: &Certificate, host: &str, from: i64, to: i64) -> Certificate {
+    by.sign(host, &For::Server(host), from, to)
 }
 
 /// A file for one test; it goes with it.
@@ -88,7 +38,7 @@ impl Trusted {
     }
 
     fn authority(name: &str, authority: &Certificate) -> Self {
-        Self::file(name, &authority.certificate.to_pem().unwrap())
+        Self::file(name, authority.pem().as_bytes())
     }
 }
 
@@ -142,12 +92,8 @@ fn give(mut stream: impl Read + Write, answer: &str) {
 
 fn settings(tls: bool, host: &str, port: u16, trusted: Option<&Trusted>) -> OAuth {
     OAuth {
-        token_endpoint: TokenEndpoint { tls, host: host.to_owned(), port, path: "/token".into() },
-        client_id: "tidegate".to_owned(),
-        client_secret: Secret::new("hush".to_owned()),
-        scope: None,
-        extensions: Vec::new(),
         ca_file: trusted.map(|file| file.0.clone()),
+        ..super::super::tests::settings(tls, host, port)
     }
 }
 
@@ -171,7 +117,7 @@ fn a_token_comes_over_https_from_whom_the_authority_has_signed() {
     let authority = Certificate::authority("authority");
     let trusted = Trusted::authority("good", &authority);
     for host in ["localhost", "127.0.0.1"] {
-        let tls = authority.sign(host, 0, 1).acceptor();
+        let tls = acceptor(&server(&authority, host, 0, 1));
         let (port, serving) = serve(Some(tls), ok(GOOD));
         let token = asked(&settings(true, host, port, Some(&trusted))).ok().unwrap();
         assert_eq!((token.value.as_str(), token.expires), ("the-token", NOW.0 + 60_000));
@@ -188,7 +134,7 @@ fn a_certificate_that_is_not_accepted_is_told_with_its_remedy() {
     let by_name = "write the name in token_endpoint that the certificate is for";
     for (certificate, host, said, remedy) in [
         (
-            stranger.sign("localhost", 0, 1),
+            server(&stranger, "localhost", 0, 1),
             "localhost",
             "unable to get local issuer certificate",
             "name the certificate of its authority in kafka.oauth.ca_file",
@@ -200,21 +146,21 @@ fn a_certificate_that_is_not_accepted_is_told_with_its_remedy() {
             "name the certificate of its authority in kafka.oauth.ca_file",
         ),
         (
-            authority.sign("localhost", -10, -1),
+            server(&authority, "localhost", -10, -1),
             "localhost",
             "certificate has expired",
             "it has to be renewed there",
         ),
         (
-            authority.sign("localhost", 1, 2),
+            server(&authority, "localhost", 1, 2),
             "localhost",
             "certificate is not yet valid",
             "the clock here, or the one there, is wrong",
         ),
-        (authority.sign("login.example.com", 0, 1), "localhost", "hostname mismatch", by_name),
-        (authority.sign("localhost", 0, 1), "127.0.0.1", "IP address mismatch", by_name),
+        (server(&authority, "login.example.com", 0, 1), "localhost", "hostname mismatch", by_name),
+        (server(&authority, "localhost", 0, 1), "127.0.0.1", "IP address mismatch", by_name),
     ] {
-        let (port, serving) = serve(Some(certificate.acceptor()), ok(GOOD));
+        let (port, serving) = serve(Some(acceptor(&certificate)), ok(GOOD));
         let settings = settings(true, host, port, Some(&trusted));
         refused(&settings, true, &["its certificate is not accepted: ", said, remedy]);
         serving.join().unwrap();
@@ -224,8 +170,8 @@ fn a_certificate_that_is_not_accepted_is_told_with_its_remedy() {
 /// What a system trusts does not count where a file is named, and nothing of these tests is trusted without one.
 #[test]
 fn without_a_file_the_systems_certificates_count() {
-    let certificate = Certificate::authority("authority").sign("localhost", 0, 1);
-    let (port, serving) = serve(Some(certificate.acceptor()), ok(GOOD));
+    let certificate = server(&Certificate::authority("authority"), "localhost", 0, 1);
+    let (port, serving) = serve(Some(acceptor(&certificate)), ok(GOOD));
     let problem = asked(&settings(true, "localhost", port, None)).err().unwrap();
     assert!(problem.text.contains("kafka.oauth.ca_file") && problem.lasting, "{problem:?}");
     // Where the system has no certificates nobody came.
@@ -244,7 +190,7 @@ fn an_address_of_the_other_kind_is_told() {
     serving.join().unwrap();
 
     // OpenSSL's server hangs up without a word, as a server that has just been ended does.
-    let (port, serving) = serve(Some(authority.sign("localhost", 0, 1).acceptor()), ok(GOOD));
+    let (port, serving) = serve(Some(acceptor(&server(&authority, "localhost", 0, 1))), ok(GOOD));
     let at_http = settings(false, "localhost", port, None);
     refused(&at_http, false, &["the exchange broke off", "is it an https address?"]);
     serving.join().unwrap();
