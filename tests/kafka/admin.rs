@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support::certificates::{Certificate, For};
 use crate::support::job::{Job, event, keyed, panes, row, total, wait_for_offset};
 use crate::support::process::Tidegate;
 
@@ -15,7 +16,7 @@ const TOKEN: &str = "a-token-of-the-test-7f3a";
 const ADMIN: [&str; 4] =
     ["--set", "admin.listen=127.0.0.1:0", "--set", "admin.token=a-token-of-the-test-7f3a"];
 
-/// A file with the token, removed at the end.
+/// A file with the token, or with a certificate, removed at the end.
 struct TokenFile(PathBuf);
 
 impl TokenFile {
@@ -23,6 +24,10 @@ impl TokenFile {
         let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         std::fs::write(&path, format!("{token}\n")).unwrap();
         Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
     }
 }
 
@@ -42,9 +47,13 @@ pub(crate) fn admin_address(service: &mut Tidegate) -> String {
 /// Calls a running service with the token in a file: the exit code, and all that was said.
 fn call(service: &mut Tidegate, token: &TokenFile, arguments: &[&str]) -> (Option<i32>, String) {
     let url = format!("http://{}", admin_address(service));
+    call_at(&url, token, arguments)
+}
+
+fn call_at(url: &str, token: &TokenFile, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(arguments)
-        .args(["--url", &url, "--token-file"])
+        .args(["--url", url, "--token-file"])
         .arg(&token.0)
         .output()
         .unwrap();
@@ -180,4 +189,39 @@ fn the_log_of_a_running_service_can_be_changed_by_who_has_the_token() {
     for token in [TOKEN, "another-token-of-the-test"] {
         assert!(!log.contains(token), "a token is in the log:\n{log}");
     }
+}
+
+#[test]
+fn over_tls_an_authority_is_trusted_and_guesses_of_the_token_are_told_in_few_lines() {
+    let [authority, stranger] = ["authority", "stranger"].map(Certificate::authority);
+    let own = authority.sign("tidegate", &For::Server("127.0.0.1"), 0, 1);
+    let file = |name: &str, text: String| TokenFile::new(&format!("admin-tls-{name}"), &text);
+    let (chain, key) = (file("chain", own.pem()), file("key", own.key_pem()));
+    let (trusted, other) = (file("ca", authority.pem()), file("other", stranger.pem()));
+    let (token, guess) = (file("token", TOKEN.to_owned()), file("guess", "a-guess".repeat(3)));
+    let tls = [
+        format!("admin.tls_certificate_file={}", chain.path()),
+        format!("admin.tls_key_file={}", key.path()),
+    ];
+    let repeats = ["--set", "log.repeats=1", "--set", "log.repeat_interval=10m"];
+    let job = Job::new("admin-tls", 1);
+    let mut service =
+        job.run(&[&ADMIN[..], &["--set", &tls[0], "--set", &tls[1]], &repeats].concat());
+    let url = format!("https://{}", admin_address(&mut service));
+    let (code, said) = call_at(&url, &token, &["log-level", "--ca-file", trusted.path()]);
+    assert_eq!((code, said.as_str()), (Some(0), "The log's filter is info, as configured.\n"));
+    let (code, said) = call_at(&url, &token, &["log-level", "--ca-file", other.path()]);
+    assert!(code == Some(1) && said.contains("not trusted"), "{said}");
+
+    for _ in 0..3 {
+        let (code, said) = call_at(&url, &guess, &["drain", "--ca-file", trusted.path()]);
+        assert!(code == Some(1) && said.contains("bring the token"), "{said}");
+    }
+    assert_eq!(total(&mut service, "tidegate_admin_requests_total", "outcome=\"denied\""), 3);
+    assert_eq!(total(&mut service, "tidegate_log_events_suppressed_total", "level=\"warn\""), 2);
+    // What was left out is told at the end at the latest.
+    let log = service.stop();
+    let refused = "\"message\":\"an admin call without the right token is refused\"";
+    assert_eq!(log.matches(refused).count(), 1, "{log}");
+    assert!(log.contains("suppressed 2 lines like this"), "{log}");
 }

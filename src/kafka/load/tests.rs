@@ -144,7 +144,7 @@ fn token_endpoint() -> OAuth {
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut request = Vec::new();
-            while !request.ends_with(b"grant_type=client_credentials") {
+            while !request.ends_with(b"grant_type=client_credentials&scope=write%20orders") {
                 let mut byte = [0];
                 stream.read_exact(&mut byte).unwrap();
                 request.extend(byte);
@@ -154,7 +154,11 @@ fn token_endpoint() -> OAuth {
             write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
         }
     });
-    crate::kafka::oauth::tests::settings(false, "127.0.0.1", port)
+    OAuth {
+        scope: Some("write orders".to_owned()),
+        extensions: vec![("logicalCluster".to_owned(), "north".to_owned())],
+        ..crate::kafka::oauth::tests::settings(false, "127.0.0.1", port)
+    }
 }
 
 /// A broker that takes what is shown to it, and knows of its topic: an old one, which says little. It lives as long as the
@@ -239,7 +243,9 @@ fn brokers_that_ask_for_a_token_are_shown_one() {
         properties: properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         oauth: Some(token_endpoint()),
     };
-    let with_the_token = |shown: &str| shown.contains(&format!("auth=Bearer {TOKEN}"));
+    // RFC 7628: after the token, what else it has to say.
+    let wanted = format!("auth=Bearer {TOKEN}\u{1}logicalCluster=north\u{1}");
+    let with_the_token = |shown: &str| shown.contains(&wanted);
     let clock = Clock::start();
     assert_eq!(partitions(&brokers, "orders", clock).unwrap(), 1);
     let shown: Vec<_> = seen.try_iter().collect();
