@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate::clock::Clock;
 
+use crate::support::cluster::Cluster;
 use crate::support::ledger::{Feed, Order, check_complete, config, create_topics, finish};
 use crate::support::process::{Tidegate, tidegate};
 use crate::support::secured::{Counted, Listener, SECRET, Secured, USER};
@@ -22,8 +23,7 @@ fn each_documented_way_does_the_main_job() {
     ] {
         let clock = Clock::start();
         let prefix = format!("way-{name}");
-        create_topics(&cluster, &prefix);
-        cluster.create(&format!("{prefix}-{prefix}-in-changelog"), 1, CHANGELOG);
+        create_all_topics(&cluster, &prefix);
         if let Some(principal) = principal {
             secured.grant_all(&principal, &prefix);
         }
@@ -239,6 +239,12 @@ pub(crate) fn error(log: &str) -> &str {
 /// Everything but what the runtime and the answers to the test's own questions would say.
 pub(crate) const TRACE: &str = "log.filter=trace,mio=off,rdkafka::util=off";
 
+/// All topics of a job, the changelog among them, so that nobody needs the right to create one.
+pub(crate) fn create_all_topics(cluster: &Cluster, prefix: &str) {
+    create_topics(cluster, prefix);
+    cluster.create(&format!("{prefix}-{prefix}-in-changelog"), 1, CHANGELOG);
+}
+
 /// The settings of the changelog that it is made with beforehand.
-pub(crate) const CHANGELOG: &[(&str, &str)] =
+const CHANGELOG: &[(&str, &str)] =
     &[("cleanup.policy", "compact,delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")];

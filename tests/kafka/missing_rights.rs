@@ -4,9 +4,9 @@
 use tidegate::clock::Clock;
 
 use super::check::check;
-use super::encryption::{CHANGELOG, error, refused, with};
+use super::encryption::{create_all_topics, error, refused, with};
 use super::outages::read_on;
-use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics, finish};
+use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, finish};
 use crate::support::process::Tidegate;
 use crate::support::rights::{Right, Row, table};
 use crate::support::secured::{Listener, Secured, USERS_OF_RIGHTS, names};
@@ -16,8 +16,7 @@ fn without_any_one_of_the_rights_it_says_which_one_it_lacks() {
     let secured = Secured::shared();
     let cluster = secured.cluster();
     let prefix = "rights";
-    create_topics(&cluster, prefix);
-    cluster.create(&format!("{prefix}-{prefix}-in-changelog"), 1, CHANGELOG);
+    create_all_topics(&cluster, prefix);
     let rows: Vec<Row> =
         table(&names(prefix).each()).into_iter().filter(|row| row.command == "run").collect();
     assert!((10..USERS_OF_RIGHTS).contains(&rows.len()), "{rows:?}");

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tidegate::clock::Clock;
 
-use super::encryption::{CHANGELOG, TRACE, error, refused, with};
+use super::encryption::{TRACE, create_all_topics, error, refused, with};
 use super::outages::read_on;
 use crate::support::endpoint::Endpoint;
-use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, create_topics, finish};
+use crate::support::ledger::{Feed, Feeding, Order, check_complete, config, finish};
 use crate::support::process::Tidegate;
 use crate::support::rights::Right;
 use crate::support::secured::{Listener, SECRET, Secured, USER};
@@ -25,8 +25,7 @@ fn tokens_are_renewed_while_it_runs() {
     let secured = Secured::shared();
     let cluster = secured.cluster();
     let prefix = "tokens";
-    create_topics(&cluster, prefix);
-    cluster.create(&format!("{prefix}-{prefix}-in-changelog"), 1, CHANGELOG);
+    create_all_topics(&cluster, prefix);
     secured.grant_all(USER, prefix);
     let endpoint = Endpoint::start(Duration::from_secs(8));
     endpoint.breaks(Some("503 Service Unavailable"));
