@@ -73,30 +73,39 @@ impl Control {
         lasting: Option<Duration>,
         now: MonotonicTime,
     ) -> Result<InForce, ControlError> {
+        self.put(self.state(), filter, lasting, now)
+    }
+
+    /// Goes back to the filter of the configuration when the other one's time is over.
+    pub fn look(&self, now: MonotonicTime) {
+        let state = self.state();
+        if state.until.is_some_and(|until| now >= until) {
+            let configured = state.configured.clone();
+            // It was good at the start.
+            self.put(state, &configured, None, now).map(drop).unwrap_or_default();
+        }
+    }
+
+    /// Nobody else puts one in force meanwhile.
+    fn put(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        filter: &str,
+        lasting: Option<Duration>,
+        now: MonotonicTime,
+    ) -> Result<InForce, ControlError> {
         let parsed = log_filter(filter).map_err(ControlError::Filter)?;
-        let mut state = self.state();
         if !(self.0.reload)(parsed) {
             return Err(ControlError::Gone);
         }
         filter.clone_into(&mut state.filter);
         state.until = lasting.map(|lasting| MonotonicTime(now.0.saturating_add(lasting)));
         let in_force = state.in_force(now);
+        // Who writes the log may ask for its filter.
         drop(state);
         let for_secs = lasting.map(|lasting| lasting.as_secs());
         tracing::info!(filter, for_secs, "the log has another filter");
         Ok(in_force)
-    }
-
-    /// Goes back to the filter of the configuration when the other one's time is over.
-    pub fn look(&self, now: MonotonicTime) {
-        let state = self.state();
-        if state.until.is_none_or(|until| now < until) {
-            return;
-        }
-        let configured = state.configured.clone();
-        drop(state);
-        // It was good at the start.
-        self.set(&configured, None, now).map(drop).unwrap_or_default();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
