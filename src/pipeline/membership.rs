@@ -119,6 +119,8 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
     pub(super) fn step_outside(&mut self) -> Result<(), PipelineError> {
         let had: Vec<_> = std::mem::take(&mut self.arrivals).into_iter().collect();
         self.ask(S::leave)?;
+        // What it was waiting for is another's matter now.
+        self.blocked_by = None;
         if !had.is_empty() {
             self.observer.revoked(&had);
         }

@@ -1,9 +1,10 @@
 //! What becomes of partitions that come and go.
 
-use tidegate::insight::Tally;
+use tidegate::insight::{Phase, Tally};
 use tidegate::pipeline::{OutputTopic, PipelineError, Polled};
 
-use crate::memory::{Call, Fault, Slot, WALL};
+use crate::memory::{Call, Fault, Group, Slot, WALL};
+use crate::random::Random;
 use crate::world::{World, id, ms, record};
 
 /// The beginning of a window.
@@ -138,6 +139,29 @@ fn a_partition_that_goes_in_the_middle_of_its_restore_comes_back_as_it_is_then()
     is_told(Polled::Assigned(vec![id(1)]));
     world.turns(&mut one, ms(12_000));
     assert_eq!((world.committed_offset(0), world.committed_offset(1)), (Some(3), Some(3)));
+}
+
+#[test]
+fn one_that_was_blocked_when_it_lost_everything_says_that_it_stands_by() {
+    let world = World::new([vec![broken(60)], vec![broken(60)]])
+        .failing(|call, _| (call == Call::Committed).then_some(Fault::Retry));
+    let mut one = world.another("one");
+    let phase = || world.broker.with(|state| state.clients[1].watch.snapshot().phase.clone());
+    world.turns(&mut one, ms(1_000));
+    assert!(matches!(phase(), Phase::Blocked(_)), "{:?}", phase());
+    world.broker.with(|state| {
+        state.rebalances.push_back((state.clock, Polled::Lost(vec![id(0), id(1)])));
+    });
+    while world.broker.with(|state| !state.rebalances.is_empty()) {
+        one.turn().unwrap();
+    }
+    world.broker.with(|state| state.group = Some(Group::new(Random(1))));
+    world.another("other").turn().unwrap();
+    world.turns(&mut one, ms(5_000));
+    assert_eq!(
+        phase(),
+        Phase::Standby("other reads the input, and one instance has to read all of it".into())
+    );
 }
 
 #[test]
