@@ -90,8 +90,8 @@ fn dependencies() -> Vec<String> {
 #[test]
 fn event_time_knows_only_itself_and_std() {
     let allowed = |file: &File, name: &str| {
-        file.name == "src/event_time/window_operator/open_window.rs"
-            && ["indexmap", "foldhash"].contains(&name)
+        file.name == "src/event_time/window_operator/rows.rs"
+            && ["hashbrown", "foldhash"].contains(&name)
     };
     let mut places = Vec::new();
     let dependencies = dependencies();

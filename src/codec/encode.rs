@@ -52,9 +52,9 @@ impl Encoder {
             append(out, format_args!(",\"partition\":{partition}"));
         }
         self.key_members(pane.key, out);
-        for (name, aggregate) in self.aggregate_names.iter().zip(pane.aggregates) {
+        for (name, aggregate) in self.aggregate_names.iter().zip(pane.aggregates.values()) {
             out.extend_from_slice(name.as_bytes());
-            self.aggregate(aggregate.value(), out);
+            self.aggregate(aggregate, out);
         }
         append(
             out,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::aggregate::Accumulator;
+use super::aggregate::Aggregates;
 use super::multiplexer::WatermarkStatus;
 use super::shard::{Shard, ShardId};
 use super::time::{EventTime, PartitionId, Watermark};
@@ -127,14 +127,14 @@ pub enum Output<'a> {
 ///
 /// ```
 /// use tidegate::event_time::{
-///     AggregateFunction, EventTime, Pane, ShardId, TimeWindow, Timing, Watermark,
+///     Aggregates, EventTime, Pane, ShardId, TimeWindow, Timing, Watermark,
 /// };
 ///
 /// let window = TimeWindow { start: EventTime(0), end: EventTime(10_000) };
 /// let pane = Pane {
 ///     window,
 ///     key: b"EWR",
-///     aggregates: &[AggregateFunction::Count.accumulator()],
+///     aggregates: Aggregates::default(),
 ///     timing: Timing::OnTime,
 ///     index: 0,
 ///     watermark: Watermark(EventTime(9_999)),
@@ -149,7 +149,7 @@ pub struct Pane<'a> {
     /// The key, as the event gave it.
     pub key: &'a [u8],
     /// The aggregates, in their configured order.
-    pub aggregates: &'a [Accumulator],
+    pub aggregates: Aggregates<'a>,
     /// Why it fired.
     pub timing: Timing,
     /// How many panes of this window and key came before.

@@ -46,7 +46,7 @@ pub use multiplexer::WatermarkStatus;
 
 pub use window::{TimeWindow, TumblingWindows};
 
-pub use aggregate::{Accumulator, AggregateFunction, AggregateValue, Sum, Value};
+pub use aggregate::{Accumulator, AggregateFunction, AggregateValue, Aggregates, Sum, Value};
 
 pub(crate) use window_operator::{EntryView, Reopened};
 pub use window_operator::{LimitExceeded, Panes, StateLimits, Timing, WindowSettings};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::aggregate::AggregateFunction;
 use super::time::{EventTime, PartitionId, Watermark};
 use super::window::TimeWindow;
 use super::window_operator::{EntryView, Reopened, WindowOperator, WindowSettings};
@@ -125,15 +126,15 @@ impl Shard {
         window.max_timestamp() <= self.closed
     }
 
-    /// A window to be filled with what was saved of it. Makes room for so many entries with so many accumulators each,
-    /// those that it has counted as some of them.
+    /// A window to be filled with what was saved of it. Makes room for so many entries, those that it has counted as
+    /// some of them.
     pub(crate) fn reopen(
         &mut self,
         window: TimeWindow,
         entries: usize,
-        aggregates: usize,
+        functions: &[AggregateFunction],
     ) -> Reopened<'_> {
-        self.operator.reopen(window, entries, aggregates)
+        self.operator.reopen(window, entries, functions)
     }
 
     /// Forgets all windows; the clock stays.

@@ -442,8 +442,8 @@ fn window_of(config: &Config, ts: i64) -> Option<(i64, i64)> {
 fn read_pane(pane: &Pane<'_>) -> TracedPane {
     let numbers: Vec<i64> =
         pane.aggregates
-            .iter()
-            .map(|aggregate| match aggregate.value() {
+            .values()
+            .map(|aggregate| match aggregate {
                 AggregateValue::Integer(number) => i64::try_from(number)
                     .unwrap_or_else(|_| panic!("{number} is beyond the traces")),
                 other @ (AggregateValue::Float(_)

@@ -63,7 +63,7 @@ pub(crate) fn take_fact(subtask: &mut Subtask) -> Option<Fact> {
             key: String::from_utf8_lossy(pane.key).into_owned(),
             timing: pane.timing.name(),
             index: pane.index,
-            aggregates: pane.aggregates.iter().map(|aggregate| whole(aggregate.value())).collect(),
+            aggregates: pane.aggregates.values().map(whole).collect(),
             watermark: pane.watermark.0.0,
         }),
     })

@@ -65,9 +65,7 @@ pub(super) fn write_entry(
     put_varint(bytes, entry.key.len() as u64 + KEY);
     bytes.extend_from_slice(entry.key);
     put_varint(bytes, u64::from(entry.panes) << 1 | u64::from(entry.discarded));
-    for accumulator in entry.accumulators {
-        accumulator.write(bytes);
-    }
+    entry.aggregates.write(bytes);
 }
 
 /// Appends that there are no more entries.
@@ -93,14 +91,13 @@ pub(super) fn read_entries(
                 let begun = TimeWindow { start: EventTime(start), end: EventTime(end) };
                 let expected = usize::try_from(reader.varint()?).unwrap_or(usize::MAX).min(*room);
                 *room -= expected;
-                window = Some(shard.reopen(begun, expected, functions.len()));
+                window = Some(shard.reopen(begun, expected, functions));
             }
             length => {
                 let key = reader.take(length - KEY)?;
                 let fired = reader.varint()?;
                 let panes = u32::try_from(fired >> 1).ok()?;
-                let accumulators = functions.iter().map(|function| function.read(reader));
-                window.as_mut()?.put(key, panes, fired & 1 == 1, accumulators)?;
+                window.as_mut()?.put(key, panes, fired & 1 == 1, reader)?;
             }
         }
     }

@@ -9,7 +9,9 @@
 //! The floats' parts are two lists, each with its length: the ordinary ones, then the scaled ones.
 
 use super::exact_sum::ExactSum;
-use super::{Accumulator, AggregateFunction, Sum, Value};
+use super::row::Cell;
+use super::sum::Parts;
+use super::{AggregateFunction, Aggregates, Sum, Value};
 use crate::event_time::snapshot::{Reader, put_float, put_signed, put_varint, put_wide_signed};
 
 impl AggregateFunction {
@@ -29,43 +31,39 @@ impl AggregateFunction {
             .into_iter()
             .find(|function| function.code() == code)
     }
+}
 
-    /// Reads back what an accumulator of this function has written.
-    pub(crate) fn read(self, reader: &mut Reader<'_>) -> Option<Accumulator> {
-        Some(match self {
-            Self::Count => {
-                Accumulator::Count(reader.varint().filter(|count| *count <= MOST_RECORDS)?)
-            }
-            Self::Sum => Accumulator::Sum(Sum::read(reader)?),
-            Self::Min => read_value(reader, Accumulator::Min)?,
-            Self::Max => read_value(reader, Accumulator::Max)?,
-            Self::Avg => Accumulator::Avg(Sum::read(reader)?),
-        })
+impl Aggregates<'_> {
+    /// Appends what the accumulators are read back from.
+    pub(crate) fn write(self, bytes: &mut Vec<u8>) {
+        self.cells().for_each(|cell| cell.write(bytes));
     }
 }
 
-impl Accumulator {
-    /// Appends what [`AggregateFunction::read`] needs.
-    pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
+impl Cell<'_> {
+    pub(super) fn write(self, bytes: &mut Vec<u8>) {
         match self {
-            Self::Count(count) => put_varint(bytes, *count),
-            Self::Sum(sum) | Self::Avg(sum) => sum.write(bytes),
-            Self::Min(value) | Self::Max(value) => write_value(*value, bytes),
+            Self::Count(count) => put_varint(bytes, count),
+            Self::Sum(parts) | Self::Avg(parts) => write_sum(parts, bytes),
+            Self::Extreme(value) => write_extreme(value, bytes),
         }
+    }
+}
+
+pub(super) fn read_count(reader: &mut Reader<'_>) -> Option<u64> {
+    reader.varint().filter(|count| *count <= MOST_RECORDS)
+}
+
+fn write_sum((count, integers, floats): Parts<'_>, bytes: &mut Vec<u8>) {
+    put_varint(bytes, count << 1 | u64::from(floats.is_some()));
+    put_wide_signed(bytes, integers);
+    if let Some(floats) = floats {
+        floats.write(bytes);
     }
 }
 
 impl Sum {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        let (count, integers, floats) = self.parts();
-        put_varint(bytes, count << 1 | u64::from(floats.is_some()));
-        put_wide_signed(bytes, integers);
-        if let Some(floats) = floats {
-            floats.write(bytes);
-        }
-    }
-
-    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let head = reader.varint()?;
         let (count, has_floats) = (head >> 1, head & 1 == 1);
         let integers = reader.wide_signed()?;
@@ -81,7 +79,7 @@ impl Sum {
     }
 }
 
-fn write_value(value: Option<Value>, bytes: &mut Vec<u8>) {
+fn write_extreme(value: Option<Value>, bytes: &mut Vec<u8>) {
     match value {
         None => bytes.push(0),
         Some(Value::Integer(integer)) => {
@@ -95,16 +93,14 @@ fn write_value(value: Option<Value>, bytes: &mut Vec<u8>) {
     }
 }
 
-fn read_value(
-    reader: &mut Reader<'_>,
-    of: fn(Option<Value>) -> Accumulator,
-) -> Option<Accumulator> {
-    Some(of(match reader.u8()? {
+#[expect(clippy::option_option, reason = "no value, and nothing that was written")]
+pub(super) fn read_extreme(reader: &mut Reader<'_>) -> Option<Option<Value>> {
+    Some(match reader.u8()? {
         0 => None,
         1 => Some(Value::Integer(reader.signed()?)),
         2 => Some(Value::Float(reader.float()?)),
         _ => return None,
-    }))
+    })
 }
 
 /// What a count that was read may be, so that no further record can lead out of range.
@@ -115,6 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::event_time::aggregate::Accumulator;
 
     const ALL: [AggregateFunction; 5] = [
         AggregateFunction::Count,
@@ -147,9 +144,9 @@ mod tests {
                     accumulator.add(*value);
                 }
                 let mut bytes = Vec::new();
-                accumulator.write(&mut bytes);
+                accumulator.content().write(&mut bytes);
                 let mut reader = Reader::whole(&bytes);
-                let mut back = function.read(&mut reader).unwrap();
+                let mut back = Accumulator::read(function, &mut reader).unwrap();
                 prop_assert_eq!((&back, reader.left()), (&accumulator, 0));
                 for value in &more {
                     accumulator.add(*value);
@@ -162,7 +159,8 @@ mod tests {
         #[test]
         fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             for function in ALL {
-                if let Some(mut accumulator) = function.read(&mut Reader::whole(&bytes)) {
+                let read = Accumulator::read(function, &mut Reader::whole(&bytes));
+                if let Some(mut accumulator) = read {
                     accumulator.add(Value::Integer(i64::MAX));
                     accumulator.add(Value::Float(f64::MAX));
                     accumulator.value();
@@ -186,7 +184,7 @@ mod tests {
             let mut accumulator = function.accumulator();
             accumulator.add(Value::Integer(100));
             let mut bytes = Vec::new();
-            accumulator.write(&mut bytes);
+            accumulator.content().write(&mut bytes);
             assert_eq!(bytes.len(), expected);
         }
     }
@@ -196,6 +194,6 @@ mod tests {
         let mut bytes = vec![3, 2];
         put_varint(&mut bytes, u64::MAX);
         bytes.extend([0; 16]);
-        assert_eq!(AggregateFunction::Sum.read(&mut Reader::whole(&bytes)), None);
+        assert_eq!(Accumulator::read(AggregateFunction::Sum, &mut Reader::whole(&bytes)), None);
     }
 }

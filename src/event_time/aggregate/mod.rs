@@ -1,11 +1,16 @@
 //! What a window remembers of its events.
 
+mod accumulator;
 mod bytes;
 mod exact_sum;
+mod row;
 mod sum;
 
 use std::cmp::Ordering;
 
+pub use accumulator::Accumulator;
+pub use row::Aggregates;
+pub(crate) use row::{LargeSums, add_to, clear, read_all, width_of};
 pub use sum::Sum;
 
 /// A number out of a record.
@@ -82,13 +87,7 @@ pub enum AggregateFunction {
 impl AggregateFunction {
     /// The function's accumulator before the first record.
     pub fn accumulator(self) -> Accumulator {
-        match self {
-            Self::Count => Accumulator::Count(0),
-            Self::Sum => Accumulator::Sum(Sum::default()),
-            Self::Min => Accumulator::Min(None),
-            Self::Max => Accumulator::Max(None),
-            Self::Avg => Accumulator::Avg(Sum::default()),
-        }
+        Accumulator::new(self)
     }
 
     /// The name by which the configuration calls it.
@@ -99,76 +98,6 @@ impl AggregateFunction {
             Self::Min => "min",
             Self::Max => "max",
             Self::Avg => "avg",
-        }
-    }
-}
-
-/// One aggregate's memory of a window and key. Its value depends on which records were added, not on their order.
-///
-/// ```
-/// use tidegate::event_time::{AggregateFunction, AggregateValue, Value};
-///
-/// let mut avg = AggregateFunction::Avg.accumulator();
-/// assert_eq!(avg.value(), AggregateValue::Missing);
-/// avg.add(Value::Integer(1));
-/// avg.add(Value::Integer(2));
-/// assert_eq!(avg.value(), AggregateValue::Float(1.5));
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-pub enum Accumulator {
-    /// Records counted.
-    Count(u64),
-    /// The running sum.
-    Sum(Sum),
-    /// The least value so far.
-    Min(Option<Value>),
-    /// The greatest value so far.
-    Max(Option<Value>),
-    /// The running sum with its count, divided when read.
-    Avg(Sum),
-}
-
-impl Accumulator {
-    /// Takes in the value of one more record.
-    pub fn add(&mut self, value: Value) {
-        match self {
-            Self::Count(count) => *count += 1,
-            Self::Sum(sum) | Self::Avg(sum) => sum.add(value),
-            Self::Min(least) => {
-                if least.is_none_or(|least| value.compare(least) == Ordering::Less) {
-                    *least = Some(value);
-                }
-            }
-            Self::Max(greatest) => {
-                if greatest.is_none_or(|greatest| value.compare(greatest) == Ordering::Greater) {
-                    *greatest = Some(value);
-                }
-            }
-        }
-    }
-
-    /// Forgets everything.
-    pub fn reset(&mut self) {
-        *self = match self {
-            Self::Count(_) => Self::Count(0),
-            Self::Sum(_) => Self::Sum(Sum::default()),
-            Self::Min(_) => Self::Min(None),
-            Self::Max(_) => Self::Max(None),
-            Self::Avg(_) => Self::Avg(Sum::default()),
-        }
-    }
-
-    /// The aggregate as a pane states it.
-    pub fn value(&self) -> AggregateValue {
-        match self {
-            Self::Count(count) => AggregateValue::Integer(i128::from(*count)),
-            Self::Sum(sum) => sum.value(),
-            Self::Min(value) | Self::Max(value) => match value {
-                None => AggregateValue::Missing,
-                Some(Value::Integer(integer)) => AggregateValue::Integer(i128::from(*integer)),
-                Some(Value::Float(float)) => AggregateValue::Float(*float),
-            },
-            Self::Avg(sum) => sum.average(),
         }
     }
 }

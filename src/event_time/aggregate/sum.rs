@@ -56,22 +56,14 @@ impl Sum {
 
     /// The sum of everything added.
     pub fn value(&self) -> AggregateValue {
-        match self.parts() {
-            (0, ..) => AggregateValue::Missing,
-            (_, integers, None) => AggregateValue::Integer(integers),
-            (_, integers, Some(floats)) => AggregateValue::float(floats.plus_integer(integers)),
-        }
+        value(self.parts())
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "an average is a float")]
-    pub(super) fn average(&self) -> AggregateValue {
-        let (count, ..) = self.parts();
-        match self.value() {
-            AggregateValue::Integer(integer) => {
-                AggregateValue::Float(integer as f64 / count as f64)
-            }
-            AggregateValue::Float(float) => AggregateValue::Float(float / count as f64),
-            other @ (AggregateValue::Overflow | AggregateValue::Missing) => other,
+    /// The count and the sum of integers, where it needs no allocation.
+    pub(super) fn as_small(&self) -> Option<(u32, i64)> {
+        match self.0 {
+            Held::Small { count, integers } => Some((count, integers)),
+            Held::Large(_) => None,
         }
     }
 
@@ -89,11 +81,33 @@ impl Sum {
     }
 
     /// How many values were added, what the integers among them add up to, and what the floats.
-    pub(super) fn parts(&self) -> (u64, i128, Option<&ExactSum>) {
+    pub(super) fn parts(&self) -> Parts<'_> {
         match &self.0 {
             Held::Small { count, integers } => (u64::from(*count), i128::from(*integers), None),
             Held::Large(large) => (large.count, large.integers, large.floats.as_ref()),
         }
+    }
+}
+
+/// How many values were added, what the integers among them add up to, and what the floats.
+pub(super) type Parts<'a> = (u64, i128, Option<&'a ExactSum>);
+
+/// The sum of everything added.
+pub(super) fn value(parts: Parts<'_>) -> AggregateValue {
+    match parts {
+        (0, ..) => AggregateValue::Missing,
+        (_, integers, None) => AggregateValue::Integer(integers),
+        (_, integers, Some(floats)) => AggregateValue::float(floats.plus_integer(integers)),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an average is a float")]
+pub(super) fn average(parts: Parts<'_>) -> AggregateValue {
+    let (count, ..) = parts;
+    match value(parts) {
+        AggregateValue::Integer(integer) => AggregateValue::Float(integer as f64 / count as f64),
+        AggregateValue::Float(float) => AggregateValue::Float(float / count as f64),
+        other @ (AggregateValue::Overflow | AggregateValue::Missing) => other,
     }
 }
 
@@ -166,13 +180,12 @@ mod tests {
         assert!(matches!(sum.0, Held::Small { .. }));
         sum.add(Value::Integer(2));
         assert_eq!(sum, Sum::of_parts(1 << 32, 5, None));
-        assert_eq!(sum.average(), AggregateValue::Float(5.0 / 4_294_967_296.0));
+        assert_eq!(average(sum.parts()), AggregateValue::Float(5.0 / 4_294_967_296.0));
     }
 
     #[test]
     fn it_is_as_small_as_it_is_meant_to_be() {
         assert_eq!(size_of::<Sum>(), 16);
-        assert_eq!(size_of::<crate::event_time::Accumulator>(), 24);
     }
 
     proptest! {

@@ -438,7 +438,7 @@ impl Subtask {
         Some(Output::Fired(Pane {
             window: fired.entry.window,
             key: fired.entry.key,
-            aggregates: fired.entry.accumulators,
+            aggregates: fired.entry.aggregates,
             timing: fired.timing,
             index: fired.index,
             watermark,

@@ -1,7 +1,7 @@
 //! The open windows of one shard: add, fire, fire again when late, free.
 
-mod held_key;
 mod open_window;
+mod rows;
 mod saved;
 mod settings;
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 use super::Event;
-use super::aggregate::Accumulator;
+use super::aggregate::Aggregates;
 use super::time::{EventTime, Watermark, millis};
 use super::window::TimeWindow;
 use open_window::OpenWindow;
@@ -46,7 +46,7 @@ impl Timing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PaneAt {
     start: EventTime,
-    entry: usize,
+    entry: u32,
     timing: Timing,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct EntryView<'a> {
     pub(crate) panes: u32,
     /// Its contents were handed out by a discarding pane: the next record begins anew.
     pub(crate) discarded: bool,
-    pub(crate) accumulators: &'a [Accumulator],
+    pub(crate) aggregates: Aggregates<'a>,
 }
 
 /// What is held: windows, (window, key) entries, and an estimate of their bytes that leaves out what sums with floats, or
@@ -125,18 +125,18 @@ impl WindowOperator {
         let open = match self.open.entry(window.start) {
             Place::Occupied(open) => open.into_mut(),
             Place::Vacant(place) => {
-                let new = OpenWindow::new(window);
+                let new = OpenWindow::new(window, &settings.aggregates);
                 settings.limits.check(held, new.size(), 0)?;
                 self.size.add(new.size());
                 place.insert(new)
             }
         };
-        let (index, new) = open.entry(event.key, settings, held)?;
+        let (entry, new) = open.entry(event.key, settings.limits, held)?;
         self.size.add(new);
-        open.add(index, event, settings);
+        open.add(entry, event);
         Ok(window.is_due(clock).then_some(PaneAt {
             start: window.start,
-            entry: index,
+            entry,
             timing: Timing::Late,
         }))
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::open_window::OpenWindow;
 use super::{EntryView, Size, WindowOperator, WindowSettings};
-use crate::event_time::aggregate::Accumulator;
+use crate::event_time::aggregate::AggregateFunction;
+use crate::event_time::snapshot::Reader;
 use crate::event_time::time::{EventTime, Watermark};
 use crate::event_time::window::TimeWindow;
 
@@ -18,14 +19,13 @@ pub(crate) struct Reopened<'a> {
 }
 
 impl Reopened<'_> {
-    /// Sets an entry to what was saved of it; it counts as saved. `None`, and nothing done, where there is an accumulator
-    /// that cannot be had.
+    /// Sets an entry to what was saved of it; it counts as saved. `None` where the accumulators cannot be had.
     pub(crate) fn put(
         &mut self,
         key: &[u8],
         panes: u32,
         discarded: bool,
-        accumulators: impl Iterator<Item = Option<Accumulator>>,
+        accumulators: &mut Reader<'_>,
     ) -> Option<()> {
         let new = self.open.put(key, panes, discarded, accumulators)?;
         self.size.add(new);
@@ -86,21 +86,21 @@ impl WindowOperator {
         self.open.last_key_value().map(|(_, open)| open.window.max_timestamp())
     }
 
-    /// A window to be filled with what was saved of it. Makes room for so many entries with so many accumulators each,
-    /// those that it has counted as some of them.
+    /// A window to be filled with what was saved of it. Makes room for so many entries, those that it has counted as
+    /// some of them.
     pub(crate) fn reopen(
         &mut self,
         window: TimeWindow,
         entries: usize,
-        aggregates: usize,
+        functions: &[AggregateFunction],
     ) -> Reopened<'_> {
         let size = &mut self.size;
         let open = self.open.entry(window.start).or_insert_with(|| {
-            let new = OpenWindow::new(window);
+            let new = OpenWindow::new(window, functions);
             size.add(new.size());
             new
         });
-        open.reserve(entries.saturating_sub(open.keys()), aggregates);
+        open.reserve(entries.saturating_sub(open.keys()));
         Reopened { open, size }
     }
 

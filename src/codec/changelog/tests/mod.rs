@@ -141,7 +141,7 @@ fn panes(subtask: &mut Subtask) -> Vec<String> {
 }
 
 fn pane_text(pane: &Pane<'_>) -> String {
-    let values: Vec<_> = pane.aggregates.iter().map(Accumulator::value).collect();
+    let values: Vec<_> = pane.aggregates.values().collect();
     format!(
         "{} {} {} {}: {values:?}",
         String::from_utf8_lossy(pane.key),

@@ -1,0 +1,310 @@
+//! The rows of one open window: each key, what it adds up to, and what became of it, in as few bytes as that takes.
+//!
+//! A row has its head (the length of the key and two marks, then how many panes were fired, four bytes each), the
+//! accumulators, and the key. Rows stand one behind the other in the order of their arrival and stay where they are; the
+//! place of its first byte is a row's name. A table of places finds a key's row.
+
+use std::hash::BuildHasher as _;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use super::LimitExceeded;
+use crate::event_time::aggregate::{
+    AggregateFunction, Aggregates, LargeSums, Value, add_to, clear, read_all, width_of,
+};
+use crate::event_time::snapshot::Reader;
+
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    functions: Box<[AggregateFunction]>,
+    /// How many bytes the accumulators of a row have.
+    width: usize,
+    bytes: Vec<u8>,
+    places: HashTable<u32>,
+    hasher: RandomState,
+    large: LargeSums,
+}
+
+/// A row as it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row<'a> {
+    pub(super) key: &'a [u8],
+    /// How many panes were fired of it.
+    pub(super) panes: u32,
+    /// Its contents were handed out by a discarding pane: the next record begins anew.
+    pub(super) discarded: bool,
+    pub(super) aggregates: Aggregates<'a>,
+}
+
+impl Rows {
+    pub(super) fn new(functions: &[AggregateFunction]) -> Self {
+        Self {
+            functions: functions.into(),
+            width: width_of(functions),
+            bytes: Vec::new(),
+            places: HashTable::new(),
+            hasher: RandomState::default(),
+            large: LargeSums::default(),
+        }
+    }
+
+    /// Makes room for so many rows with keys of a usual length.
+    pub(super) fn reserve(&mut self, rows: usize) {
+        let Self { width, bytes, places, hasher, .. } = self;
+        bytes.reserve(rows.saturating_mul(HEAD + *width + USUAL_KEY));
+        places.reserve(rows, |place| hash(hasher, bytes, *width, *place));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// How many bytes a row with this key takes.
+    pub(super) fn bytes_of(&self, key: &[u8]) -> usize {
+        HEAD + self.width + key.len() + PLACE
+    }
+
+    /// The row of a key. One that is new is made and empty, where it may be beside so many others; whether it is new.
+    pub(super) fn of(
+        &mut self,
+        key: &[u8],
+        may_be_made: impl FnOnce(usize) -> Result<(), LimitExceeded>,
+    ) -> Result<(u32, bool), LimitExceeded> {
+        let Self { width, bytes, places, hasher, .. } = self;
+        let (width, rows) = (*width, places.len());
+        let is_it = |place: &u32| key_at(bytes, width, *place) == Some(key);
+        let rehash = |place: &u32| hash(hasher, bytes, width, *place);
+        match places.entry(hasher.hash_one(key), is_it, rehash) {
+            Entry::Occupied(held) => Ok((*held.get(), false)),
+            Entry::Vacant(vacant) => {
+                may_be_made(rows)?;
+                let place = append(bytes, width, key).ok_or(LimitExceeded::Bytes(MOST_BYTES))?;
+                vacant.insert(place);
+                Ok((place, true))
+            }
+        }
+    }
+
+    /// The rows in the order of their arrival.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let place = next;
+            let length = head(&self.bytes, place)?.key_length;
+            next += u32::try_from(HEAD + self.width + length).ok()?;
+            Some(place)
+        })
+    }
+
+    pub(super) fn key(&self, place: u32) -> Option<&[u8]> {
+        key_at(&self.bytes, self.width, place)
+    }
+
+    /// How many panes were fired of a row.
+    pub(super) fn panes(&self, place: u32) -> Option<u32> {
+        Some(head(&self.bytes, place)?.panes)
+    }
+
+    pub(super) fn get(&self, place: u32) -> Option<Row<'_>> {
+        let Head { marks, panes, .. } = head(&self.bytes, place)?;
+        let cells = self.bytes.get(place as usize + HEAD..)?.get(..self.width)?;
+        Some(Row {
+            key: self.key(place)?,
+            panes,
+            discarded: marks & DISCARDED != 0,
+            aggregates: Aggregates::new(&self.functions, cells, &self.large),
+        })
+    }
+
+    /// Takes in one more record. Whether the row has changed for the first time since it was saved.
+    pub(super) fn add(&mut self, place: u32, values: &[Option<Value>]) -> Option<bool> {
+        let (word, rest) = self.bytes.get_mut(place as usize..)?.split_first_chunk_mut()?;
+        let cells = rest.get_mut(PANES..)?.get_mut(..self.width)?;
+        let before = u32::from_ne_bytes(*word);
+        if before & DISCARDED != 0 {
+            clear(cells, &self.functions, &mut self.large);
+        }
+        *word = (before & !DISCARDED | CHANGED).to_ne_bytes();
+        add_to(cells, &self.functions, values, &mut self.large);
+        Some(before & CHANGED == 0)
+    }
+
+    /// Counts a pane as fired. How many there were before, and whether the row has changed for the first time since it
+    /// was saved.
+    pub(super) fn fire(&mut self, place: u32, discards: bool) -> Option<(u32, bool)> {
+        let Head { marks, key_length, panes } = head(&self.bytes, place)?;
+        let after = CHANGED | if discards { DISCARDED } else { 0 };
+        self.put_head(place, key_length, after, panes.saturating_add(1))?;
+        Some((panes, marks & CHANGED == 0))
+    }
+
+    /// Sets a row to what was saved of it.
+    pub(super) fn put(
+        &mut self,
+        place: u32,
+        panes: u32,
+        discarded: bool,
+        accumulators: &mut Reader<'_>,
+    ) -> Option<()> {
+        let Head { key_length, .. } = head(&self.bytes, place)?;
+        self.put_head(place, key_length, if discarded { DISCARDED } else { 0 }, panes)?;
+        let cells = self.bytes.get_mut(place as usize + HEAD..)?.get_mut(..self.width)?;
+        read_all(&self.functions, accumulators, cells, &mut self.large)
+    }
+
+    /// It is as it was saved.
+    pub(super) fn mark_saved(&mut self, place: u32) {
+        if let Some(Head { marks, key_length, panes }) = head(&self.bytes, place) {
+            self.put_head(place, key_length, marks & !CHANGED, panes);
+        }
+    }
+
+    fn put_head(&mut self, place: u32, key_length: usize, marks: u32, panes: u32) -> Option<()> {
+        let (word, rest) = self.bytes.get_mut(place as usize..)?.split_first_chunk_mut()?;
+        *word = (u32::try_from(key_length).ok()? | marks).to_ne_bytes();
+        *rest.first_chunk_mut()? = panes.to_ne_bytes();
+        Some(())
+    }
+}
+
+struct Head {
+    /// [`DISCARDED`] and [`CHANGED`].
+    marks: u32,
+    key_length: usize,
+    panes: u32,
+}
+
+fn head(bytes: &[u8], place: u32) -> Option<Head> {
+    let (word, rest) = bytes.get(place as usize..)?.split_first_chunk()?;
+    let word = u32::from_ne_bytes(*word);
+    let key_length = (word & LONGEST_KEY) as usize;
+    Some(Head {
+        marks: word & !LONGEST_KEY,
+        key_length,
+        panes: u32::from_ne_bytes(*rest.first_chunk()?),
+    })
+}
+
+fn key_at(bytes: &[u8], width: usize, place: u32) -> Option<&[u8]> {
+    let Head { key_length, .. } = head(bytes, place)?;
+    bytes.get(place as usize + HEAD + width..)?.get(..key_length)
+}
+
+fn hash(hasher: &RandomState, bytes: &[u8], width: usize, place: u32) -> u64 {
+    hasher.hash_one(key_at(bytes, width, place).unwrap_or_default())
+}
+
+/// Appends an empty row.
+fn append(bytes: &mut Vec<u8>, width: usize, key: &[u8]) -> Option<u32> {
+    let place = u32::try_from(bytes.len()).ok()?;
+    let length = u32::try_from(key.len()).ok().filter(|length| *length <= LONGEST_KEY)?;
+    bytes.reserve(HEAD + width + key.len());
+    bytes.extend_from_slice(&length.to_ne_bytes());
+    bytes.resize(bytes.len() + PANES + width, 0);
+    bytes.extend_from_slice(key);
+    Some(place)
+}
+
+/// The length of the key and the marks, then the panes.
+const HEAD: usize = size_of::<u32>() + PANES;
+const PANES: usize = size_of::<u32>();
+
+/// Its contents were handed out by a discarding pane.
+const DISCARDED: u32 = 1 << 31;
+/// It is not as it was last saved.
+const CHANGED: u32 = 1 << 30;
+/// A message of Kafka's has fewer bytes.
+const LONGEST_KEY: u32 = CHANGED - 1;
+
+/// Places are numbers of 32 bits.
+const MOST_BYTES: usize = u32::MAX as usize;
+
+/// A place in the table, with its mark there, at the table's usual load.
+const PLACE: usize = 8;
+
+const USUAL_KEY: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_time::AggregateValue;
+
+    const FUNCTIONS: [AggregateFunction; 3] =
+        [AggregateFunction::Count, AggregateFunction::Sum, AggregateFunction::Min];
+
+    fn row_of(rows: &mut Rows, key: &[u8]) -> (u32, bool) {
+        rows.of(key, |_| Ok(())).unwrap()
+    }
+
+    #[test]
+    fn keys_of_any_length_keep_their_rows() {
+        let mut rows = Rows::new(&FUNCTIONS);
+        let lengths = [0, 1, 7, 8, 15, 16, 22, 23, 255, 256, 70_000];
+        let key = |length| -> Vec<u8> { (0..=255).cycle().take(length).collect() };
+        let mut made = Vec::new();
+        for length in lengths {
+            let (place, is_new) = row_of(&mut rows, &key(length));
+            assert!(is_new, "{length}");
+            rows.add(place, &[Some(Value::Integer(length.try_into().unwrap())); 3]).unwrap();
+            made.push(place);
+        }
+        assert_eq!(rows.places().collect::<Vec<_>>(), made);
+        assert_eq!(rows.len(), lengths.len());
+        for (length, place) in lengths.into_iter().zip(made) {
+            assert_eq!(row_of(&mut rows, &key(length)), (place, false));
+            let row = rows.get(place).unwrap();
+            assert_eq!(row.key, key(length));
+            let expected = AggregateValue::Integer(length.try_into().unwrap());
+            let values: Vec<_> = row.aggregates.values().collect();
+            assert_eq!(values, [AggregateValue::Integer(1), expected, expected]);
+        }
+    }
+
+    #[test]
+    fn a_row_takes_what_it_is_said_to_take() {
+        let mut rows = Rows::new(&FUNCTIONS);
+        row_of(&mut rows, b"sixteen bytes ..");
+        assert_eq!(rows.bytes.len() + PLACE, rows.bytes_of(b"sixteen bytes .."));
+        assert_eq!(rows.bytes.len(), 8 + 8 + 12 + 9 + 16);
+        // A key may be as long as its marks leave room for.
+        let word = LONGEST_KEY | CHANGED | DISCARDED;
+        assert_eq!((word & LONGEST_KEY, word & !LONGEST_KEY), (LONGEST_KEY, CHANGED | DISCARDED));
+    }
+
+    #[test]
+    fn a_sum_that_does_not_fit_is_one_of_the_window_and_takes_its_place_again() {
+        let mut rows = Rows::new(&FUNCTIONS);
+        let (place, _) = row_of(&mut rows, b"a");
+        for _ in 0..3 {
+            rows.add(place, &[Some(Value::Float(0.5)); 3]).unwrap();
+            rows.fire(place, true).unwrap();
+        }
+        let sum = |rows: &Rows| rows.get(place).unwrap().aggregates.values().nth(1);
+        assert_eq!(sum(&rows), Some(AggregateValue::Float(0.5)), "each time it began anew");
+        let mut bytes = Vec::new();
+        rows.get(place).unwrap().aggregates.write(&mut bytes);
+        for _ in 0..3 {
+            rows.add(place, &[Some(Value::Integer(i64::MAX)); 3]).unwrap();
+            rows.put(place, 1, false, &mut Reader::whole(&bytes)).unwrap();
+        }
+        assert_eq!(sum(&rows), Some(AggregateValue::Float(0.5)));
+        assert_eq!(rows.large.len(), 1);
+    }
+
+    #[test]
+    fn a_row_is_new_to_be_saved_once_until_it_is_saved() {
+        let mut rows = Rows::new(&FUNCTIONS);
+        let (place, _) = row_of(&mut rows, b"a");
+        let one = [Some(Value::Integer(1)); 3];
+        assert_eq!((rows.add(place, &one), rows.add(place, &one)), (Some(true), Some(false)));
+        rows.mark_saved(place);
+        assert_eq!(
+            (rows.fire(place, false), rows.fire(place, false)),
+            (Some((0, true)), Some((1, false)))
+        );
+        assert_eq!(rows.panes(place), Some(2));
+        assert_eq!(rows.key(place), Some(&b"a"[..]), "the marks are not of its length");
+    }
+}
