@@ -137,7 +137,7 @@ fn bare_read(cluster: &Cluster, topic: &str) -> BareRead {
         .set("group.id", "restore-bare-read")
         .set("isolation.level", "read_committed")
         .set("enable.auto.commit", "false")
-        // As the service reads it.
+        // So that it waits for nothing.
         .set("fetch.queue.backoff.ms", "5")
         .set("fetch.message.max.bytes", "10485760")
         .set("fetch.wait.max.ms", "10")
