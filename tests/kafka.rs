@@ -52,6 +52,8 @@ mod refusals;
 mod reset;
 #[path = "kafka/scenarios.rs"]
 mod scenarios;
+#[path = "kafka/sources.rs"]
+mod sources;
 #[path = "kafka/standby.rs"]
 mod standby;
 #[path = "kafka/state.rs"]

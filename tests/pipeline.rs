@@ -37,6 +37,8 @@ mod silence;
 mod simulation;
 #[path = "pipeline/sizes.rs"]
 mod sizes;
+#[path = "pipeline/sources.rs"]
+mod sources;
 #[path = "pipeline/view.rs"]
 mod view;
 #[path = "pipeline/world.rs"]

@@ -113,7 +113,8 @@ impl Advise {
         let size = self.last.map_or(SampleSize::Records(self.records), SampleSize::Last);
         let sample = Sample::open(config, number, &source.topic, size, clock, Arc::new(|_, _| {}))?;
         let mut decoder = if self.configuration.files.is_empty() {
-            let nothing = Key { from: KeyFrom::Fields(Vec::new()), partial: false };
+            let nothing =
+                Key { from: KeyFrom::Fields(Vec::new()), partial: false, across_topics: false };
             Decoder::new(source, &nothing, &[], config.guard)
         } else {
             Decoder::new(source, &config.key, &config.aggregates, config.guard)
@@ -144,7 +145,7 @@ impl Advise {
                         now,
                     );
                 }
-                Ok(Decoded::Tombstone) => {}
+                Ok(Decoded::Tombstone | Decoded::Heartbeat(_)) => {}
                 Err(refusal) => observations.on_refusal(id, offset, &refusal, now),
             }
         })?;

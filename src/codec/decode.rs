@@ -8,10 +8,10 @@ use super::key::KeyPart;
 use super::number::{Number, TimestampFault, number, numeric_timestamp, rfc3339_timestamp};
 use super::{FieldPath, Reason};
 use crate::config::{
-    Aggregate, Guard, Key, KeyFrom, Missing, Source, Timestamp, TimestampFrom, TimestampUnit,
+    self, Aggregate, Guard, Key, KeyFrom, Missing, Source, Timestamp, TimestampFrom, TimestampUnit,
     ValueType,
 };
-use crate::event_time::{Event, EventTime, Marker, Value};
+use crate::event_time::{Event, EventTime, Heartbeat, Marker, Value, Watermark};
 
 /// A record as the topic has it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +33,8 @@ pub enum Decoded<'a> {
     Event(Event<'a>),
     /// No payload: the key's record is deleted. Counted, and nothing more.
     Tombstone,
+    /// A sign of life: no window has it, whatever else is in it.
+    Heartbeat(Heartbeat),
 }
 
 /// A record that cannot be used, and why.
@@ -59,6 +61,7 @@ pub struct Decoder {
     timestamp: Timestamp,
     timestamp_field: Option<Field>,
     marker: Option<Field>,
+    heartbeat: Option<(Field, config::Heartbeat)>,
     /// `None`: the message key.
     key_fields: Option<Vec<Field>>,
     aggregates: Vec<(Option<Field>, ValueType, Missing, bool)>,
@@ -84,6 +87,8 @@ impl Decoder {
             TimestampFrom::Record | TimestampFrom::Header(_) => None,
         };
         let marker = source.marker.clone().map(&mut field);
+        let heartbeat =
+            source.heartbeat.clone().map(|heartbeat| (field(heartbeat.field.clone()), heartbeat));
         let key_fields = match &key.from {
             KeyFrom::Message => None,
             KeyFrom::Fields(names) => {
@@ -104,6 +109,7 @@ impl Decoder {
             timestamp: source.timestamp.clone(),
             timestamp_field,
             marker,
+            heartbeat,
             key_fields,
             aggregates,
             guard,
@@ -124,7 +130,8 @@ impl Decoder {
     /// Reads a record; `wall` is the present, for the guard against timestamps from the future.
     ///
     /// # Errors
-    /// The first fault found, in this order: the JSON, the timestamp, the key, the values.
+    /// The first fault found, in this order: the JSON, the timestamp, the key, the values. A heartbeat has no faults but
+    /// in the JSON, and in the timestamp where that is a watermark.
     pub fn decode(
         &mut self,
         record: RawRecord<'_>,
@@ -138,6 +145,9 @@ impl Decoder {
             .map_err(|error| Refusal::new(Reason::BadUtf8, error.to_string()))?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         self.extractor.extract(text)?;
+        if let Some(heartbeat) = self.heartbeat(text, record, wall)? {
+            return Ok(Decoded::Heartbeat(heartbeat));
+        }
 
         let timestamp = self.timestamp(text, record)?;
         self.guard_timestamp(timestamp, wall)?;
@@ -153,6 +163,32 @@ impl Decoder {
             MarkerKind::Text => Marker::Text(&self.marker_text),
         });
         Ok(Decoded::Event(Event { timestamp, key: &self.key, values: &self.values, marker }))
+    }
+
+    /// What a record says that is a sign of life; `None` for any other.
+    fn heartbeat(
+        &self,
+        text: &str,
+        record: RawRecord<'_>,
+        wall: EventTime,
+    ) -> Result<Option<Heartbeat>, Refusal> {
+        let Some((field, heartbeat)) = &self.heartbeat else { return Ok(None) };
+        let Some(raw) = self.extractor.get(text, field.slot) else { return Ok(None) };
+        let is_one = match json_text(raw) {
+            Some(text) => text? == heartbeat.equals.as_str(),
+            None => raw == heartbeat.equals,
+        };
+        if !is_one {
+            return Ok(None);
+        }
+        let watermark = if heartbeat.carries_watermark {
+            let timestamp = self.timestamp(text, record)?;
+            self.guard_timestamp(timestamp, wall)?;
+            Some(Watermark(timestamp))
+        } else {
+            None
+        };
+        Ok(Some(Heartbeat { is_activity: heartbeat.is_activity, watermark }))
     }
 
     fn timestamp(&self, text: &str, record: RawRecord<'_>) -> Result<EventTime, Refusal> {

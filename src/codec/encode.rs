@@ -22,6 +22,8 @@ pub struct Encoder {
     key_names: Vec<String>,
     aggregate_names: Vec<String>,
     partial: bool,
+    /// Partial results are also told apart by topic.
+    across_topics: bool,
     format: Results,
 }
 
@@ -36,21 +38,22 @@ impl Encoder {
             key_names,
             aggregate_names: aggregates.iter().map(|aggregate| member(&aggregate.name)).collect(),
             partial: key.partial,
+            across_topics: key.across_topics,
             format: format.clone(),
         }
     }
 
-    /// Writes a pane.
-    pub fn result(&self, pane: &Pane<'_>, encoded: &mut Encoded) {
+    /// Writes a pane; `topic` is that of its shard, if it is that of one partition.
+    pub fn result(&self, pane: &Pane<'_>, topic: &str, encoded: &mut Encoded) {
         let partition = pane.shard.partition().filter(|_| self.partial).map(|id| id.partition);
-        self.result_key(pane, partition, &mut encoded.key);
+        let place =
+            partition.map(|partition| (Some(topic).filter(|_| self.across_topics), partition));
+        self.result_key(pane, place, &mut encoded.key);
         let out = &mut encoded.value;
         out.clear();
         self.window_bound("{\"window_start\":", pane.window.start, out);
         self.window_bound(",\"window_end\":", pane.window.end, out);
-        if let Some(partition) = partition {
-            append(out, format_args!(",\"partition\":{partition}"));
-        }
+        place_members(place, out);
         self.key_members(pane.key, out);
         for (name, aggregate) in self.aggregate_names.iter().zip(pane.aggregates.values()) {
             out.extend_from_slice(name.as_bytes());
@@ -90,19 +93,17 @@ impl Encoder {
     }
 
     /// A single text field as it is; else, and where the window is part of it, a JSON object.
-    fn result_key(&self, pane: &Pane<'_>, partition: Option<i32>, out: &mut Vec<u8>) {
+    fn result_key(&self, pane: &Pane<'_>, place: Option<(Option<&str>, i32)>, out: &mut Vec<u8>) {
         out.clear();
         let with_window = self.format.key == ResultKey::KeyWindow;
-        if self.key_names.len() == 1 && !with_window && partition.is_none() {
+        if self.key_names.len() == 1 && !with_window && place.is_none() {
             if let Some(part) = KeyParts::new(pane.key, 1).next() {
                 out.extend_from_slice(part.as_text().as_bytes());
             }
             return;
         }
         self.key_members(pane.key, out);
-        if let Some(partition) = partition {
-            append(out, format_args!(",\"partition\":{partition}"));
-        }
+        place_members(place, out);
         if with_window {
             self.window_bound(",\"window_start\":", pane.window.start, out);
         }
@@ -147,6 +148,16 @@ impl Encoder {
             }
         }
     }
+}
+
+/// Which partition a partial result is of, and of which topic where there are several.
+fn place_members(place: Option<(Option<&str>, i32)>, out: &mut Vec<u8>) {
+    let Some((topic, partition)) = place else { return };
+    if let Some(topic) = topic {
+        append(out, format_args!(",\"topic\":"));
+        json(topic, out);
+    }
+    append(out, format_args!(",\"partition\":{partition}"));
 }
 
 /// A shard's partition as headers and progress records write it.

@@ -1,5 +1,6 @@
 //! Records in, results out, by example.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
@@ -18,6 +19,7 @@ const WALL: EventTime = EventTime(1_800_000_000_000);
 fn source() -> Source {
     Source {
         topic: "in".to_owned(),
+        table: 0,
         timestamp: Timestamp {
             from: TimestampFrom::Field("ts".parse().unwrap()),
             unit: TimestampUnit::Milliseconds,
@@ -26,6 +28,8 @@ fn source() -> Source {
         strategy: WatermarkStrategy::Punctuated,
         marker: Some("wm".parse().unwrap()),
         idle_timeout: None,
+        partitions: BTreeMap::new(),
+        heartbeat: None,
         fields: [("from".to_owned(), "/airport/from".parse().unwrap())].into(),
         start: Start::Earliest,
         on_missing: OnMissing::Stop,
@@ -46,6 +50,7 @@ fn fields(names: &[&str]) -> Key {
     Key {
         from: KeyFrom::Fields(names.iter().map(|name| (*name).to_owned()).collect()),
         partial: false,
+        across_topics: false,
     }
 }
 
@@ -63,7 +68,7 @@ fn read(payload: &[u8]) -> Result<i64, (Reason, String)> {
     let mut decoder = decoder(&["k"], Some("v"));
     match decoder.decode(RawRecord { payload: Some(payload), ..RawRecord::default() }, WALL) {
         Ok(Decoded::Event(event)) => Ok(event.timestamp.0),
-        Ok(Decoded::Tombstone) => Ok(-1),
+        Ok(Decoded::Tombstone | Decoded::Heartbeat(_)) => Ok(-1),
         Err(refusal) => Err((refusal.reason, refusal.detail)),
     }
 }
@@ -139,7 +144,7 @@ fn a_float_aggregate_takes_integers_of_any_length() {
         let record = RawRecord { payload: Some(payload.as_bytes()), ..RawRecord::default() };
         match decoder.decode(record, WALL) {
             Ok(Decoded::Event(event)) => Ok(event.values[0]),
-            Ok(Decoded::Tombstone) => panic!("it has a payload"),
+            Ok(Decoded::Tombstone | Decoded::Heartbeat(_)) => panic!("it has a payload"),
             Err(refusal) => Err(refusal.reason),
         }
     };
@@ -202,7 +207,7 @@ fn timestamps_come_from_the_record_or_a_header_too() {
         let mut decoder = Decoder::new(&source, &fields(&["k"]), &[], guard);
         match decoder.decode(record, WALL) {
             Ok(Decoded::Event(event)) => Ok(event.timestamp.0),
-            Ok(Decoded::Tombstone) => panic!("it has a payload"),
+            Ok(Decoded::Tombstone | Decoded::Heartbeat(_)) => panic!("it has a payload"),
             Err(refusal) => Err(refusal.reason),
         }
     };
@@ -236,7 +241,7 @@ fn markers_are_times_flags_or_text_and_guarded_like_timestamps() {
                 Ok(text.to_owned())
             }
             Ok(Decoded::Event(event)) => Ok(format!("{:?}", event.marker)),
-            Ok(Decoded::Tombstone) => panic!("it has a payload"),
+            Ok(Decoded::Tombstone | Decoded::Heartbeat(_)) => panic!("it has a payload"),
             Err(refusal) => Err(refusal.reason),
         }
     };
@@ -293,7 +298,7 @@ fn results_say_the_window_the_key_the_aggregates_and_the_pane() {
         parts.iter().enumerate().for_each(|(i, part)| part.write(i + 1 == parts.len(), &mut bytes));
         let encoder = Encoder::new(&fields(&names), &aggregates, format);
         let mut record = Encoded::default();
-        fire(&bytes, |pane| encoder.result(pane, &mut record));
+        fire(&bytes, |pane| encoder.result(pane, "in", &mut record));
         assert_eq!(String::from_utf8_lossy(&record.key), key);
         assert_eq!(String::from_utf8_lossy(&record.value), value);
         serde_json::from_slice::<serde_json::Value>(&record.value).unwrap();

@@ -7,6 +7,7 @@ mod admin;
 mod effective;
 mod export;
 mod fault;
+mod inputs;
 mod key_path;
 mod layers;
 mod load;
@@ -14,29 +15,33 @@ mod oauth;
 mod parse;
 mod properties;
 mod settings;
+mod source;
 mod tree;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::codec::FieldPath;
 use crate::event_time::{
-    AggregateFunction, AllIdle, EventTime, Panes, StateLimits, TumblingWindows, WatermarkStrategy,
+    AggregateFunction, AllIdle, EventTime, Panes, StateLimits, TumblingWindows,
 };
 
 pub use admin::{Admin, AdminTls};
 pub use effective::{Effective, render_effective};
 pub use export::{DatabaseTls, PostgresExport, RESERVED_COLUMNS, Secret};
 pub use fault::ConfigFault;
+pub use inputs::{Inputs, TwoPatterns};
 pub use layers::Sources;
 pub use load::{Loaded, default_toml, host_name, load};
 pub use oauth::{OAuth, TokenEndpoint};
 pub(crate) use parse::{duration, log_filter, parse_start as start, read_token};
 pub use properties::Properties;
+pub use source::{
+    Heartbeat, OnMissing, PartitionTerms, Source, SourcePattern, Start, Timestamp, TimestampFrom,
+    TimestampUnit, TopicPattern,
+};
 
 /// Everything the service is told.
 #[derive(Clone, Debug)]
@@ -46,8 +51,10 @@ pub struct Config {
     pub fingerprint: String,
     /// The cluster and how to reach it.
     pub kafka: Kafka,
-    /// The input topics; at least one.
+    /// The input topics that are named, those of the first source first.
     pub sources: Vec<Source>,
+    /// Input topics by pattern.
+    pub patterns: Vec<SourcePattern>,
     /// How event time is cut.
     pub windows: TumblingWindows,
     /// How long after its end a window still takes records and fires again.
@@ -137,98 +144,15 @@ impl Kafka {
     }
 }
 
-/// One input topic.
-#[derive(Clone, Debug)]
-pub struct Source {
-    /// Its name.
-    pub topic: String,
-    /// Where the event time of a record is.
-    pub timestamp: Timestamp,
-    /// How the watermark follows it.
-    pub strategy: WatermarkStrategy,
-    /// The field that carries or announces a watermark, for strategies that look at one.
-    pub marker: Option<FieldPath>,
-    /// After this much silence a partition holds nobody; `None`: never.
-    pub idle_timeout: Option<Duration>,
-    /// Where a logical field is, if not at the top under its own name.
-    pub fields: BTreeMap<String, FieldPath>,
-    /// Where to begin when the group has no offsets.
-    pub start: Start,
-    /// What to do when the records to go on from have been deleted.
-    pub on_missing: OnMissing,
-}
-
-impl Source {
-    /// Where a logical field is in this source's records.
-    pub fn path(&self, field: &str) -> Option<FieldPath> {
-        self.fields.get(field).cloned().or_else(|| field.parse().ok())
-    }
-}
-
-/// Where the event time of a record is and how it is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timestamp {
-    /// Where.
-    pub from: TimestampFrom,
-    /// How.
-    pub unit: TimestampUnit,
-    /// Whether an RFC 3339 time without an offset is taken as UTC instead of refused.
-    pub naive_is_utc: bool,
-}
-
-/// Where the event time of a record is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TimestampFrom {
-    /// In a field of the payload.
-    Field(FieldPath),
-    /// The record's own Kafka timestamp, always in milliseconds.
-    Record,
-    /// In a header, as text.
-    Header(String),
-}
-
-/// How a timestamp is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimestampUnit {
-    /// Milliseconds since the epoch.
-    Milliseconds,
-    /// Seconds since the epoch.
-    Seconds,
-    /// Microseconds since the epoch.
-    Microseconds,
-    /// Nanoseconds since the epoch.
-    Nanoseconds,
-    /// A date and time as text, RFC 3339.
-    Rfc3339,
-}
-
-/// Where to begin when the group has no offsets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// At the oldest record.
-    Earliest,
-    /// At the records that come from now on.
-    Latest,
-    /// At the first record whose Kafka timestamp is not before this.
-    At(EventTime),
-}
-
-/// What to do when the records to go on from have been deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnMissing {
-    /// End with an error.
-    Stop,
-    /// Go on at the oldest record, and count and log what is missing.
-    Continue,
-}
-
 /// What records are grouped by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Where the key is.
     pub from: KeyFrom,
-    /// Results per partition, for field keys whose records are in many partitions.
+    /// Results per partition, for keys whose records are in many partitions.
     pub partial: bool,
+    /// There are several input topics, so that the records of one message key may be in several partitions.
+    pub across_topics: bool,
 }
 
 impl Key {
@@ -236,7 +160,7 @@ impl Key {
     /// subtask has to read all partitions.
     pub fn needs_all_partitions(&self) -> bool {
         match self.from {
-            KeyFrom::Message => false,
+            KeyFrom::Message => self.across_topics && !self.partial,
             KeyFrom::Fields(_) => !self.partial,
         }
     }

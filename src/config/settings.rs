@@ -84,11 +84,34 @@ impl fmt::Debug for OAuthSettings {
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 pub(super) struct SourceSettings {
     pub(super) topic: Option<String>,
+    pub(super) topics: Option<Words>,
+    pub(super) pattern: Option<String>,
     pub(super) timestamp: TimestampSettings,
     pub(super) watermark: StrategySettings,
+    pub(super) partitions: Vec<PartitionSettings>,
+    pub(super) heartbeat: HeartbeatSettings,
     pub(super) fields: BTreeMap<String, String>,
     pub(super) start: Option<String>,
     pub(super) on_missing: Option<String>,
+}
+
+/// `[[source.partitions]]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(super) struct PartitionSettings {
+    pub(super) ids: Option<Words>,
+    pub(super) max_out_of_orderness: Option<String>,
+    pub(super) idle_timeout: Option<String>,
+}
+
+/// `[source.heartbeat]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(super) struct HeartbeatSettings {
+    pub(super) field: Option<String>,
+    pub(super) equals: Option<String>,
+    pub(super) counts_as: Option<String>,
+    pub(super) watermark: Option<String>,
 }
 
 /// `[source.timestamp]`

@@ -1,7 +1,7 @@
 //! What the core is told of one record.
 
 use super::aggregate::Value;
-use super::time::EventTime;
+use super::time::{EventTime, Watermark};
 
 /// One decoded record: when it happened, whose window it belongs to, and what the aggregates take from it.
 ///
@@ -29,6 +29,21 @@ impl<'a> Event<'a> {
     pub fn new(timestamp: EventTime, key: &'a [u8], values: &'a [Option<Value>]) -> Self {
         Self { timestamp, key, values, marker: None }
     }
+}
+
+/// A record that is no more than a sign of life: no window has it.
+///
+/// ```
+/// use tidegate::event_time::Heartbeat;
+///
+/// assert_eq!(Heartbeat { is_activity: true, watermark: None }, Heartbeat { is_activity: true, ..Default::default() });
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Whether it counts as activity of its partition; otherwise it is as silent as nothing at all.
+    pub is_activity: bool,
+    /// Nothing at or below this follows in its partition.
+    pub watermark: Option<Watermark>,
 }
 
 /// The content of the marker field of a record.

@@ -35,7 +35,7 @@ mod window_operator;
 
 pub use time::{EventTime, MonotonicTime, Now, PartitionId, Watermark};
 
-pub use event::{Event, Marker};
+pub use event::{Event, Heartbeat, Marker};
 
 pub use watermark::{
     Adaptive, AdaptiveSettings, BoundedOutOfOrderness, NamedStrategy, Punctuated,

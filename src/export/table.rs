@@ -92,7 +92,11 @@ pub(super) enum PartitionFrom {
 impl Layout {
     pub(super) fn new(config: &Config, export: &PostgresExport) -> Self {
         let (keys, typed_keys, partition) = match &config.key.from {
-            KeyFrom::Message => (vec!["key".to_owned()], false, Some(PartitionFrom::Header)),
+            KeyFrom::Message => {
+                // One shard for all partitions has one row.
+                let of_one = (!config.key.needs_all_partitions()).then_some(PartitionFrom::Header);
+                (vec!["key".to_owned()], false, of_one)
+            }
             KeyFrom::Fields(fields) => {
                 (fields.clone(), true, config.key.partial.then_some(PartitionFrom::Field))
             }

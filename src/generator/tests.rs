@@ -255,6 +255,7 @@ fn reason(flaw: Flaw) -> Reason {
 fn decoder(key: KeyFrom) -> Decoder {
     let source = Source {
         topic: "orders".to_owned(),
+        table: 0,
         timestamp: Timestamp {
             from: TimestampFrom::Field("ts".parse().unwrap()),
             unit: TimestampUnit::Milliseconds,
@@ -263,6 +264,8 @@ fn decoder(key: KeyFrom) -> Decoder {
         strategy: WatermarkStrategy::Punctuated,
         marker: None,
         idle_timeout: None,
+        partitions: BTreeMap::new(),
+        heartbeat: None,
         fields: BTreeMap::new(),
         start: Start::Earliest,
         on_missing: OnMissing::Stop,
@@ -278,5 +281,10 @@ fn decoder(key: KeyFrom) -> Decoder {
         max_future: Some(Duration::from_hours(1)),
         min_timestamp: Some(EventTime(946_684_800_000)),
     };
-    Decoder::new(&source, &Key { from: key, partial: false }, &[amount], guard)
+    Decoder::new(
+        &source,
+        &Key { from: key, partial: false, across_topics: false },
+        &[amount],
+        guard,
+    )
 }

@@ -41,8 +41,8 @@ pub(super) async fn advise(State(state): State<HttpState>, RawQuery(query): RawQ
         Ok(asked) => asked,
         Err(error) => return fault(StatusCode::BAD_REQUEST, error),
     };
-    let topic = asked.topic.as_deref();
-    if let Some(topic) = topic.filter(|topic| !state.topics.iter().any(|known| known == topic)) {
+    let (topic, terms) = (asked.topic.as_deref(), (state.terms)());
+    if let Some(topic) = topic.filter(|topic| !terms.topics.iter().any(|known| known == topic)) {
         return fault(StatusCode::BAD_REQUEST, format!("no source reads topic `{topic}`"));
     }
     let Some(observed) = observations(&state).await else {
@@ -52,7 +52,7 @@ pub(super) async fn advise(State(state): State<HttpState>, RawQuery(query): RawQ
     let now = (state.clock)().wall.0;
     // With a thousand partitions it takes some tens of milliseconds: other requests go on meanwhile.
     let worked_out = tokio::task::spawn_blocking(move || {
-        let advice = work_out(&observed, &state.advise_terms, &asked);
+        let advice = work_out(&observed, &terms.advise, &asked);
         let text = advice.iter().map(Advice::text).collect();
         Answer { now, advice, text }
     });

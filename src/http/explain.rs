@@ -20,8 +20,8 @@ struct Problem {
 
 pub(super) async fn explain(State(state): State<HttpState>, RawQuery(query): RawQuery) -> Response {
     let asked = Question::read(values(query.as_deref().unwrap_or_default()));
-    let overview = state.watches.overview();
-    match asked.and_then(|asked| answer(&overview, &state.explain_terms, &asked, (state.clock)())) {
+    let (overview, terms) = (state.watches.overview(), (state.terms)().explain);
+    match asked.and_then(|asked| answer(&overview, &terms, &asked, (state.clock)())) {
         Ok(explanation) => Json(explanation).into_response(),
         Err(error) => problem(&error),
     }

@@ -119,7 +119,7 @@ impl Maker {
     }
 
     fn look(&mut self) {
-        let topics = &self.state.explain_terms.topics;
+        let topics = &(self.state.terms)().topics;
         let (overview, outcomes) = (self.state.watches.overview(), self.state.metrics.outcomes());
         self.journal.look(&overview, topics, outcomes, (self.state.clock)());
     }
@@ -154,10 +154,11 @@ impl Maker {
     fn make(&mut self) {
         self.look();
         self.made = true;
-        let HttpState { watches, metrics, explain_terms, clock, .. } = &self.state;
+        let HttpState { watches, metrics, terms, clock } = &self.state;
+        let terms = terms();
         let overview = watches.overview();
         let process = self.process.clone();
-        let picture = Picture::new(&overview, explain_terms, metrics.outcomes(), process, clock());
+        let picture = Picture::new(&overview, &terms.explain, metrics.outcomes(), process, clock());
         let (events, mut points): (Vec<_>, Vec<_>) =
             (self.journal.events().collect(), self.journal.points().collect());
         // The last one changes each time, the others never.
@@ -180,7 +181,7 @@ impl Maker {
         let state = self.state.clone();
         asked.spawn(async move {
             let observed = observations(&state).await?;
-            let (terms, overview) = (Arc::clone(&state.advise_terms), state.watches.overview());
+            let (terms, overview) = ((state.terms)().advise, state.watches.overview());
             let work = move || Disorder::new(&observed, &terms, &overview);
             tokio::task::spawn_blocking(work).await.ok()
         });

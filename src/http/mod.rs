@@ -16,7 +16,6 @@ mod status;
 mod tls;
 
 use std::fmt;
-use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -34,8 +33,7 @@ pub use tls::Trust;
 
 use crate::clock::ReadNow;
 use crate::config::Config;
-use crate::insight::{Overview, Watches};
-use crate::insight::{advise::Terms as AdviseTerms, explain::Terms as ExplainTerms};
+use crate::insight::{Overview, ReadTerms, Watches};
 use crate::metrics::{self, Metrics};
 
 /// What the answers are made from.
@@ -47,17 +45,13 @@ pub struct HttpState {
     pub watches: Watches,
     /// The time.
     pub clock: ReadNow,
-    /// The topics, by number.
-    pub topics: Arc<[String]>,
-    /// What of the configuration an explanation needs.
-    pub explain_terms: Arc<ExplainTerms>,
-    /// What advice goes by, for each topic.
-    pub advise_terms: Arc<[AdviseTerms]>,
+    /// What of the configuration the answers need.
+    pub terms: ReadTerms,
 }
 
 impl fmt::Debug for HttpState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpState").field("topics", &self.topics).finish_non_exhaustive()
+        f.debug_struct("HttpState").field("topics", &(self.terms)().topics).finish_non_exhaustive()
     }
 }
 
@@ -127,7 +121,7 @@ async fn readyz(State(state): State<HttpState>) -> Response {
 
 async fn status(State(state): State<HttpState>) -> Response {
     let overview = state.watches.overview();
-    Json(status::Status::new(&overview, &state.topics, (state.clock)())).into_response()
+    Json(status::Status::new(&overview, &(state.terms)().topics, (state.clock)())).into_response()
 }
 
 #[cfg(test)]

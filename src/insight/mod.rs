@@ -11,6 +11,7 @@ mod health;
 pub mod live;
 mod overview;
 mod sentence;
+mod terms;
 mod watch;
 pub mod words;
 
@@ -26,6 +27,7 @@ pub use distribution::Distribution;
 pub use export::{ExportProgress, ExportWatch};
 pub use overview::Overview;
 pub use sentence::sentence;
+pub use terms::{JobTerms, ReadTerms, read_terms};
 pub use watch::{Watch, Watches};
 
 /// Where the subtask stands, as of its last emit tick.
@@ -267,6 +269,8 @@ pub struct PartitionTally {
     pub bytes: u64,
     /// Records without a payload.
     pub tombstones: u64,
+    /// Records that were signs of life and nothing more.
+    pub heartbeats: u64,
     /// Records of a partition that is not assigned.
     pub ignored: u64,
     /// Records that became dead letters.
@@ -286,7 +290,8 @@ pub struct PartitionTally {
 impl PartitionTally {
     /// Records that were added to a window, or late.
     pub fn accepted(&self) -> u64 {
-        self.records.saturating_sub(self.tombstones + self.ignored + self.refused)
+        let others = self.tombstones + self.heartbeats + self.ignored + self.refused;
+        self.records.saturating_sub(others)
     }
 }
 

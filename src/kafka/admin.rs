@@ -13,8 +13,8 @@ use super::oauth::TokenError;
 use super::rebalance::ConsumerEvents;
 use super::refusal::Refusals;
 use super::right::MissingRight;
-use crate::config::{Config, Kafka};
-use crate::pipeline::{OutputTopic, Time, TopicLimits};
+use crate::config::{Config, Inputs, Kafka, TwoPatterns};
+use crate::pipeline::{OutputTopic, Time, TopicLimits, changelog_of_all};
 
 /// Why the service cannot work with this cluster.
 #[derive(Debug, thiserror::Error)]
@@ -117,6 +117,9 @@ pub enum ConnectError {
         /// What would be right.
         remedy: &'static str,
     },
+    /// Patterns that overlap.
+    #[error(transparent)]
+    TwoPatterns(#[from] TwoPatterns),
     /// The producer.
     #[error("the producer cannot begin: {0}")]
     Producer(String),
@@ -128,25 +131,80 @@ impl ConnectError {
     }
 }
 
-/// The names of all topics that are written.
-pub(super) fn written_topics(config: &Config) -> BTreeMap<OutputTopic, String> {
+/// The names of all topics that are written, as far as the input topics are known.
+pub(super) fn written_topics(config: &Config, inputs: &Inputs) -> BTreeMap<OutputTopic, String> {
     let mut topics = output_topics(config);
     topics.extend(
-        changelog_topics(config)
+        ChangelogTopics::new(config, inputs)
+            .written()
             .into_iter()
             .map(|(number, name)| (OutputTopic::Changelog(number), name)),
     );
     topics
 }
 
-/// The changelog topics, by the number of the input topic whose partitions they have: one shard for all partitions has
-/// the first of them alone.
+/// The changelogs of a configuration whose topics all have their names, by number.
 pub(super) fn changelog_topics(config: &Config) -> BTreeMap<u16, String> {
-    let of = if config.key.needs_all_partitions() { 1 } else { config.sources.len() };
-    let name = |source: &crate::config::Source| {
-        format!("{}-{}-changelog", config.kafka.group_id, source.topic)
-    };
-    (0..).zip(config.sources.iter().take(of).map(name)).collect()
+    ChangelogTopics::new(config, &Inputs::new(config)).written()
+}
+
+/// The names of the changelog topics. Each input topic has one, with a partition for each of its partitions. One shard for
+/// all partitions has the first partition of that of the input topic that is named first, so that topics behind it, and
+/// those of patterns, may come and go; where none is named, it has a topic of its own.
+#[derive(Clone, Debug)]
+pub(super) struct ChangelogTopics {
+    group: String,
+    inputs: Inputs,
+    one_for_all: bool,
+    /// The number of the one shard's.
+    of_all: u16,
+}
+
+impl ChangelogTopics {
+    pub(super) fn new(config: &Config, inputs: &Inputs) -> Self {
+        Self {
+            group: config.kafka.group_id.clone(),
+            inputs: inputs.clone(),
+            one_for_all: config.key.needs_all_partitions(),
+            of_all: changelog_of_all(config).topic,
+        }
+    }
+
+    /// The changelog of this number: that of the input topic of the same number.
+    pub(super) fn name(&self, number: u16) -> String {
+        match self.inputs.get(number) {
+            Some(source) => format!("{}-{}-changelog", self.group, source.topic),
+            None => format!("{}-changelog", self.group),
+        }
+    }
+
+    /// The number of the one with this name.
+    pub(super) fn number(&self, name: &str) -> Option<u16> {
+        let inner = name.strip_prefix(&self.group)?.strip_suffix("-changelog")?;
+        match inner.strip_prefix('-') {
+            Some(topic) => self.inputs.number(topic),
+            None => inner.is_empty().then_some(self.of_all),
+        }
+    }
+
+    /// Those that the shards write to, by their number.
+    pub(super) fn written(&self) -> BTreeMap<u16, String> {
+        let numbers = if self.one_for_all {
+            self.of_all..=self.of_all
+        } else {
+            match u16::try_from(self.inputs.count()).unwrap_or(u16::MAX).checked_sub(1) {
+                Some(last) => 0..=last,
+                None => return BTreeMap::new(),
+            }
+        };
+        numbers.map(|number| (number, self.name(number))).collect()
+    }
+
+    /// The input topic that one takes after.
+    pub(super) fn input(&self, number: u16) -> Option<String> {
+        let input = self.inputs.get(number).or_else(|| self.inputs.get(0))?;
+        Some(input.topic.clone())
+    }
 }
 
 /// The names of the output topics.
@@ -163,6 +221,7 @@ pub(super) fn output_topics(config: &Config) -> BTreeMap<OutputTopic, String> {
 /// `Ok(None)` if the service was asked to stop meanwhile.
 pub(super) fn wait_for_topics(
     config: &Config,
+    patterns: &Inputs,
     clients: &Clients,
     consumer: &BaseConsumer<ConsumerEvents>,
     time: &impl Time,
@@ -173,6 +232,7 @@ pub(super) fn wait_for_topics(
         let wanted = inputs.chain(output_topics(config).into_values());
         let missing: Vec<_> = wanted.filter(|topic| !known.contains(topic)).collect();
         if missing.is_empty() {
+            patterns.admit(known.iter().map(String::as_str))?;
             return Ok(Some(()));
         }
         for topic in &missing {

@@ -19,7 +19,7 @@ impl KafkaSource {
         for (id, progress) in self.progress(self.clock.monotonic()) {
             let ends = self
                 .consumer
-                .fetch_watermarks(self.topics.name(id), id.partition, REQUEST_TIMEOUT)
+                .fetch_watermarks(&self.topics.name(id), id.partition, REQUEST_TIMEOUT)
                 .map_err(|error| self.retry(&error))?;
             positions.insert(id, self.check(id, progress.position, ends, &mut missing)?);
         }

@@ -9,6 +9,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
+use super::admin::{ChangelogTopics, ConnectError};
 use super::changelog_topic;
 use super::client::{Clients, REQUEST_TIMEOUT, ends_of};
 use super::ending::EndsAside;
@@ -22,8 +23,9 @@ use crate::pipeline::{Changelog, ChangelogEvent, SourceError};
 /// that this need not wait for it, and after that only while there is something to read.
 pub struct KafkaChangelog {
     clients: Arc<Clients>,
-    /// By the number of their input topic.
-    topics: BTreeMap<u16, String>,
+    topics: ChangelogTopics,
+    /// The most that were there, or made, at the start; those that patterns bring later are made then.
+    prepared: BTreeSet<u16>,
     /// How many partitions each is known to have at least.
     known: BTreeMap<u16, i32>,
     /// How often in a row one of them was not there.
@@ -58,7 +60,7 @@ impl std::fmt::Debug for KafkaChangelog {
 
 impl KafkaChangelog {
     /// Its clients find the brokers while the service goes on to begin; where they cannot be made, that is tried again.
-    pub(super) fn new(clients: Arc<Clients>, topics: BTreeMap<u16, String>) -> Self {
+    pub(super) fn new(clients: Arc<Clients>, topics: ChangelogTopics) -> Self {
         let (looker, spare) = (clients.looker().ok(), clients.reader().ok());
         // The others look for a broker by themselves.
         if let Some(looker) = &looker {
@@ -66,6 +68,7 @@ impl KafkaChangelog {
         }
         Self {
             clients,
+            prepared: topics.written().into_keys().collect(),
             topics,
             known: BTreeMap::new(),
             absences: 0,
@@ -80,19 +83,18 @@ impl KafkaChangelog {
     fn retry(&self, error: &KafkaError) -> SourceError {
         let code = error.rdkafka_error_code();
         if code == Some(rdkafka::types::RDKafkaErrorCode::TopicAuthorizationFailed) {
-            let names: Vec<_> = self.topics.values().map(String::as_str).collect();
+            let names: Vec<_> = self.topics.written().into_values().collect();
             return SourceError::Fatal(MissingRight::topic("Read", names.join("`, `")).to_string());
         }
         SourceError::Retry(format!("reading the changelog: {error}"))
     }
 
-    fn name(&self, at: PartitionId) -> &str {
-        self.topics.get(&at.topic).map_or("", String::as_str)
+    fn name(&self, at: PartitionId) -> String {
+        self.topics.name(at.topic)
     }
 
     fn at(&self, topic: &str, partition: i32) -> Option<PartitionId> {
-        let number = self.topics.iter().find(|(_, name)| *name == topic)?.0;
-        Some(PartitionId { topic: *number, partition })
+        Some(PartitionId { topic: self.topics.number(topic)?, partition })
     }
 
     /// The client that looks, which is made where there is none.
@@ -125,8 +127,7 @@ impl KafkaChangelog {
         partitions: &BTreeSet<PartitionId>,
         end: Offset,
     ) -> Result<BTreeMap<PartitionId, i64>, SourceError> {
-        let names: Vec<_> =
-            partitions.iter().map(|at| (self.name(*at).to_owned(), at.partition)).collect();
+        let names: Vec<_> = partitions.iter().map(|at| (self.name(*at), at.partition)).collect();
         let asked = names.iter().map(|(name, partition)| (name.as_str(), *partition));
         let ends = ends_of(self.looker()?, asked, end, REQUEST_TIMEOUT);
         let ends = ends.map_err(|error| self.retry(&error))?;
@@ -147,6 +148,25 @@ impl KafkaChangelog {
     fn stop_reading(&mut self) {
         self.reader = None;
         self.open.clear();
+    }
+
+    /// Makes the changelog of an input topic that a pattern has brought.
+    fn make(&mut self, number: u16, name: &str) -> Result<(), SourceError> {
+        let clients = Arc::clone(&self.clients);
+        let looker = self.looker()?;
+        let metadata = looker.fetch_metadata(None, REQUEST_TIMEOUT);
+        let metadata = metadata.map_err(|error| SourceError::Retry(error.to_string()))?;
+        let input = self.topics.input(number).unwrap_or_default();
+        let made = changelog_topic::see_to(&clients, &metadata, name, (&input, false), &mut 0);
+        match made {
+            Ok(true) => {
+                self.prepared.insert(number);
+                Ok(())
+            }
+            Ok(false) => Err(SourceError::Retry(format!("the changelog topic `{name}` is made"))),
+            Err(ConnectError::Client(cause)) => Err(SourceError::Retry(cause)),
+            Err(error) => Err(SourceError::Fatal(error.to_string())),
+        }
     }
 
     /// A topic that a broker does not know may be new to it, or gone.
@@ -188,9 +208,12 @@ impl KafkaChangelog {
 
 impl Changelog for KafkaChangelog {
     fn ensure(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
-        for (number, name) in self.topics.clone() {
+        for (number, name) in self.topics.written() {
             let of_topic = partitions.iter().filter(|at| at.topic == number);
             let Some(wanted) = of_topic.map(|at| at.partition + 1).max() else { continue };
+            if !self.prepared.contains(&number) {
+                self.make(number, &name)?;
+            }
             if self.known.get(&number).is_none_or(|known| *known < wanted) {
                 let clients = Arc::clone(&self.clients);
                 match changelog_topic::grow(&clients, self.looker()?, &name, wanted)? {
@@ -216,7 +239,7 @@ impl Changelog for KafkaChangelog {
         for (at, partition) in &open {
             if partition.end > partition.beginning {
                 list.add_partition_offset(
-                    self.name(*at),
+                    &self.name(*at),
                     at.partition,
                     Offset::Offset(partition.beginning),
                 )
@@ -225,10 +248,10 @@ impl Changelog for KafkaChangelog {
         }
         if list.count() > 0 {
             // A partition whose leader is not known when it is assigned is looked at again after half a second only.
-            let topics: BTreeSet<&str> = open.keys().map(|at| self.name(*at)).collect();
+            let topics: BTreeSet<String> = open.keys().map(|at| self.name(*at)).collect();
             for topic in topics {
                 reader
-                    .fetch_metadata(Some(topic), REQUEST_TIMEOUT)
+                    .fetch_metadata(Some(&topic), REQUEST_TIMEOUT)
                     .map_err(|error| self.retry(&error))?;
             }
             reader.assign(&list).map_err(|error| fatal(&error))?;

@@ -2,28 +2,31 @@
 
 use rdkafka::admin::{NewPartitions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::metadata::Metadata;
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::admin::{
-    ConnectError, FIRST_WAIT, answered, block_on, changelog_topics, not_created, options,
+    ChangelogTopics, ConnectError, FIRST_WAIT, answered, block_on, not_created, options,
 };
 use super::client::{Clients, REQUEST_TIMEOUT};
 use super::rebalance::ConsumerEvents;
 use super::report::Reported;
 use super::right::MissingRight;
-use crate::config::Config;
+use crate::config::{Config, Inputs};
 use crate::pipeline::{SourceError, Time};
 
 /// Makes what is missing, and refuses settings under which state would be lost. `Ok(None)`: asked to stop meanwhile.
 pub(super) fn prepare(
     config: &Config,
+    inputs: &Inputs,
     clients: &Clients,
     consumer: &BaseConsumer<ConsumerEvents>,
     time: &impl Time,
 ) -> Result<Option<()>, ConnectError> {
-    for (number, name) in changelog_topics(config) {
-        let input =
-            config.sources.get(usize::from(number)).map_or("", |source| source.topic.as_str());
+    let topics = ChangelogTopics::new(config, inputs);
+    for (number, name) in topics.written() {
+        // Where no input is known yet, those of an output tell how many replicas there are to be.
+        let input = topics.input(number).unwrap_or_else(|| config.results.topic.clone());
         let mut refused = 0;
         loop {
             if time.stopping() {
@@ -34,21 +37,35 @@ pub(super) fn prepare(
                 time.wait(FIRST_WAIT);
                 continue;
             };
-            let find = |name: &str| metadata.topics().iter().find(|topic| topic.name() == name);
-            if find(&name).is_some() {
+            let one = config.key.needs_all_partitions();
+            if see_to(clients, &metadata, &name, (&input, one), &mut refused)? {
                 break;
             }
-            let Some(input) = find(input) else { break };
-            let partitions =
-                if config.key.needs_all_partitions() { 1 } else { input.partitions().len() };
-            let replicas =
-                input.partitions().first().map_or(1, |partition| partition.replicas().len());
-            create(clients, &name, input.name(), partitions, replicas, &mut refused)?;
             time.wait(FIRST_WAIT);
         }
-        check(clients, &name)?;
     }
     Ok(Some(()))
+}
+
+/// Whether a changelog is there; makes it where it is not, after an input topic: with as many partitions, or `one`.
+pub(super) fn see_to(
+    clients: &Clients,
+    metadata: &Metadata,
+    name: &str,
+    (input, one): (&str, bool),
+    refused: &mut u32,
+) -> Result<bool, ConnectError> {
+    let find = |name: &str| metadata.topics().iter().find(|topic| topic.name() == name);
+    if find(name).is_some() {
+        check(clients, name)?;
+        return Ok(true);
+    }
+    // It is deleted before anything was read of it.
+    let Some(input) = find(input) else { return Ok(true) };
+    let partitions = if one { 1 } else { input.partitions().len() };
+    let replicas = input.partitions().first().map_or(1, |partition| partition.replicas().len());
+    create(clients, name, input.name(), partitions, replicas, refused)?;
+    Ok(false)
 }
 
 fn create(

@@ -20,7 +20,7 @@ use super::rebalance::ConsumerEvents;
 use super::report::{Reported, Reports};
 use super::sink::Deliveries;
 use crate::clock::Clock;
-use crate::config::{Config, Guarantee, Properties};
+use crate::config::{Config, Guarantee, Inputs, Properties, Source};
 use crate::event_time::PartitionId;
 
 /// Makes the clients of one subtask.
@@ -100,7 +100,7 @@ impl Clients {
         );
         let common = ours(&[], &[&kafka.properties], &[]);
         let group_id = kafka.group_id.clone();
-        let known_topic = config.sources.first().map(|source| source.topic.clone());
+        let known_topic = config.first_named().unwrap_or(&config.results.topic).to_owned();
         Self {
             common,
             consumer,
@@ -108,7 +108,7 @@ impl Clients {
             transactional_id,
             group_id,
             coordinator: AtomicI32::new(-1),
-            known_topic: known_topic.unwrap_or_default(),
+            known_topic,
             client_id,
             member_id,
             on_error,
@@ -286,28 +286,35 @@ pub(super) fn ends_of<'a>(
 }
 
 /// The input topics by their number.
-#[derive(Debug)]
-pub(super) struct TopicNumbers {
-    names: Vec<String>,
-}
+#[derive(Clone, Debug)]
+pub(super) struct TopicNumbers(pub(super) Inputs);
 
 impl TopicNumbers {
+    /// Those that a configuration names.
     pub(super) fn new(config: &Config) -> Self {
-        Self { names: config.sources.iter().map(|source| source.topic.clone()).collect() }
+        Self(Inputs::new(config))
     }
 
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
+    pub(super) fn names(&self) -> Vec<String> {
+        self.0.names()
     }
 
-    pub(super) fn name(&self, id: PartitionId) -> &str {
-        self.names.get(usize::from(id.topic)).map_or("", String::as_str)
+    pub(super) fn name(&self, id: PartitionId) -> String {
+        self.0.get(id.topic).map(|source| source.topic.clone()).unwrap_or_default()
+    }
+
+    /// Topics of the same pattern, itself included; one that is named has no others.
+    pub(super) fn siblings(&self, topic: u16) -> Vec<u16> {
+        let sources = self.0.since(0);
+        let table = sources.get(usize::from(topic)).map(|source| source.table);
+        let of_one = |source: &Source| Some(source.table) == table && self.0.is_of_pattern(source);
+        let all = (0..).zip(&sources).filter(|(number, source)| *number == topic || of_one(source));
+        all.map(|(number, _)| number).collect()
     }
 
     /// The partition as the core calls it; `None` for a topic that is not an input.
     pub(super) fn id(&self, topic: &str, partition: i32) -> Option<PartitionId> {
-        let place = self.names.iter().position(|name| name == topic)?;
-        Some(PartitionId { topic: u16::try_from(place).ok()?, partition })
+        Some(PartitionId { topic: self.0.number(topic)?, partition })
     }
 }
 

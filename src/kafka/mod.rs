@@ -30,6 +30,7 @@ pub mod sample;
 mod sink;
 mod source;
 mod stalls;
+mod topic_watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub use sink::KafkaSink;
 pub use source::KafkaSource;
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Inputs};
 use crate::pipeline::{Edges, Time};
 
 /// Told the code of each error that the client reports, and whether it ends the client.
@@ -101,6 +102,7 @@ pub type KafkaEdges = Edges<KafkaSource, KafkaSink, KafkaChangelog>;
 /// `Ok(None)` if the service was asked to stop before the brokers answered.
 pub fn connect(
     config: &Config,
+    inputs: &Inputs,
     cluster: Cluster,
     clock: Clock,
     subtask: u16,
@@ -108,17 +110,18 @@ pub fn connect(
     on_error: OnError,
 ) -> Result<Option<KafkaEdges>, ConnectError> {
     let clients = Arc::new(Clients::new(config, subtask, clock, on_error));
-    let topics = Arc::new(TopicNumbers::new(config));
+    let topics = Arc::new(TopicNumbers(inputs.clone()));
     let consumer = Arc::new(clients.consumer(Arc::clone(&topics))?);
-    let Some(()) = admin::wait_for_topics(config, &clients, &consumer, time)? else {
+    let Some(()) = admin::wait_for_topics(config, inputs, &clients, &consumer, time)? else {
         return Ok(None);
     };
     let limits = match cluster {
         Cluster::Brokers => {
-            let Some(()) = changelog_topic::prepare(config, &clients, &consumer, time)? else {
+            let Some(()) = changelog_topic::prepare(config, inputs, &clients, &consumer, time)?
+            else {
                 return Ok(None);
             };
-            let topics = admin::written_topics(config);
+            let topics = admin::written_topics(config, inputs);
             loop {
                 if let Some(limits) = admin::limits(&clients, &topics)? {
                     break limits;
@@ -132,10 +135,16 @@ pub fn connect(
         }
         Cluster::Embedded => BTreeMap::new(),
     };
-    let source =
-        KafkaSource::new(config, Arc::clone(&consumer), topics, clock, Arc::clone(&clients));
-    let changelog = KafkaChangelog::new(Arc::clone(&clients), admin::changelog_topics(config));
+    let changelogs = admin::ChangelogTopics::new(config, inputs);
+    let changelog = KafkaChangelog::new(Arc::clone(&clients), changelogs);
+    let source = KafkaSource::new(
+        config,
+        Arc::clone(&consumer),
+        Arc::clone(&topics),
+        clock,
+        Arc::clone(&clients),
+    );
     let trims = cluster == Cluster::Brokers;
-    let sink = KafkaSink::new(config, clients, consumer, limits, clock, time, trims)?;
+    let sink = KafkaSink::new(config, clients, (consumer, topics), limits, clock, time, trims)?;
     Ok(sink.map(|sink| Edges { source, sink, changelog }))
 }

@@ -14,7 +14,7 @@ use super::members::Member;
 use super::oauth::Held;
 use super::report::Reported;
 use crate::clock::Clock;
-use crate::config::{Config, Start};
+use crate::config::{Config, Inputs, Start, TwoPatterns};
 use crate::event_time::EventTime;
 
 /// Where the group is to read on.
@@ -43,6 +43,9 @@ pub enum ResetError {
     /// An input topic is not there.
     #[error("topic `{0}` does not exist")]
     NoTopic(String),
+    /// Patterns that overlap.
+    #[error(transparent)]
+    TwoPatterns(#[from] TwoPatterns),
     /// A transaction that may still change the offsets.
     #[error(
         "the group's offsets cannot be read: {0}; if an instance was killed, its transaction ends when it is started \
@@ -99,8 +102,7 @@ pub struct Reset {
     clients: Clients,
     consumer: Held<BaseConsumer<Reported>>,
     group: String,
-    inputs: Vec<String>,
-    changelogs: Vec<String>,
+    config: Config,
 }
 
 impl std::fmt::Debug for Reset {
@@ -119,13 +121,7 @@ impl Reset {
         let consumer = clients
             .outside(&config.kafka.group_id)
             .map_err(|error| ResetError::Client(error.to_string()))?;
-        Ok(Self {
-            clients,
-            consumer,
-            group: config.kafka.group_id.clone(),
-            inputs: config.sources.iter().map(|source| source.topic.clone()).collect(),
-            changelogs: changelog_topics(config).into_values().collect(),
-        })
+        Ok(Self { clients, consumer, group: config.kafka.group_id.clone(), config: config.clone() })
     }
 
     /// What there is to do.
@@ -135,7 +131,8 @@ impl Reset {
     pub fn plan(&self, to: ResetTo) -> Result<ResetPlan, ResetError> {
         self.check_group()?;
         let mut plan = ResetPlan::default();
-        for topic in &self.inputs {
+        let config = self.with_all_topics()?;
+        for topic in config.sources.iter().map(|source| &source.topic) {
             let partitions = self.partitions(topic)?;
             if partitions.is_empty() {
                 return Err(ResetError::NoTopic(topic.clone()));
@@ -152,7 +149,7 @@ impl Reset {
         // Open transactions included.
         let looker =
             self.clients.looker().map_err(|error| ResetError::Client(error.to_string()))?;
-        for topic in &self.changelogs {
+        for topic in changelog_topics(&config).values() {
             for partition in self.partitions(topic)? {
                 let (beginning, end) =
                     looker.fetch_watermarks(topic, partition, REQUEST_TIMEOUT).map_err(
@@ -216,6 +213,17 @@ impl Reset {
                 ),
             }
         })
+    }
+
+    /// The configuration with the topics that match its patterns.
+    fn with_all_topics(&self) -> Result<Config, ResetError> {
+        let inputs = Inputs::new(&self.config);
+        let metadata = self.consumer.fetch_metadata(None, REQUEST_TIMEOUT);
+        let metadata =
+            metadata.map_err(|error| request("asking for the topics".to_owned(), &error))?;
+        let there = metadata.topics().iter().map(rdkafka::metadata::MetadataTopic::name);
+        inputs.admit(there)?;
+        Ok(self.config.with_topics_of(&inputs))
     }
 
     fn check_group(&self) -> Result<(), ResetError> {

@@ -18,8 +18,9 @@ use super::record::KafkaRecord;
 use super::right::MissingRight;
 use super::sink::mark_of;
 use super::stalls::Stalls;
+use super::topic_watch::TopicWatch;
 use crate::clock::Clock;
-use crate::config::{Config, OnMissing, Start};
+use crate::config::{self, Config, OnMissing, Start};
 use crate::event_time::{MonotonicTime, PartitionId};
 use crate::pipeline::{CommittedOffset, Ends, Polled, Progress, Source, SourceError};
 
@@ -27,7 +28,10 @@ use crate::pipeline::{CommittedOffset, Ends, Polled, Progress, Source, SourceErr
 pub struct KafkaSource {
     pub(super) consumer: Arc<Held<BaseConsumer<ConsumerEvents>>>,
     pub(super) topics: Arc<TopicNumbers>,
-    policies: Vec<(Start, OnMissing)>,
+    /// Of how many of them the group has heard; none before this member has joined.
+    subscribed: Cell<usize>,
+    /// Looks for topics that match a pattern.
+    watch: Option<TopicWatch>,
     pub(super) clients: Arc<Clients>,
     /// A static member, which keeps its partitions while it is away.
     stays: bool,
@@ -58,12 +62,12 @@ impl KafkaSource {
         clock: Clock,
         clients: Arc<Clients>,
     ) -> Self {
-        let policies =
-            config.sources.iter().map(|source| (source.start, source.on_missing)).collect();
+        let watch = TopicWatch::of(config, &clients, &topics);
         Self {
             consumer,
             topics,
-            policies,
+            subscribed: Cell::new(0),
+            watch,
             clients,
             stays: config.kafka.static_membership,
             clock,
@@ -80,7 +84,7 @@ impl KafkaSource {
     ) -> Result<TopicPartitionList, SourceError> {
         let mut list = TopicPartitionList::new();
         for (id, offset) in partitions {
-            list.add_partition_offset(self.topics.name(id), id.partition, offset)
+            list.add_partition_offset(&self.topics.name(id), id.partition, offset)
                 .map_err(|error| fatal(&error))?;
         }
         Ok(list)
@@ -96,7 +100,7 @@ impl KafkaSource {
         for (id, wanted) in wanted {
             let ends = self
                 .consumer
-                .fetch_watermarks(self.topics.name(*id), id.partition, REQUEST_TIMEOUT)
+                .fetch_watermarks(&self.topics.name(*id), id.partition, REQUEST_TIMEOUT)
                 .map_err(|error| self.retry(&error))?;
             let offset = match wanted {
                 Some(offset) => self.check(*id, *offset, ends, missing)?,
@@ -125,7 +129,7 @@ impl KafkaSource {
         if offset >= oldest {
             return Ok(offset);
         }
-        match self.policies.get(usize::from(id.topic)).map(|(_, on_missing)| on_missing) {
+        match self.topics.0.get(id.topic).map(|source| source.on_missing) {
             Some(OnMissing::Continue) => {
                 let skipped = oldest.abs_diff(offset);
                 tracing::warn!(
@@ -149,15 +153,14 @@ impl KafkaSource {
         }
     }
 
-    /// Where to begin a partition without a committed offset. If the group has offsets in others of the topic, the
-    /// partition is new to it and read from its beginning.
+    /// Where to begin a partition without a committed offset. If the group has offsets in others of the topic, or in
+    /// topics of the same pattern, the partition is new to it and read from its beginning.
     fn first_beginning(
         &self,
         id: PartitionId,
         (oldest, end): (i64, i64),
     ) -> Result<i64, SourceError> {
-        let start =
-            self.policies.get(usize::from(id.topic)).map_or(Start::Earliest, |(start, _)| *start);
+        let start = self.topics.0.get(id.topic).map_or(Start::Earliest, |source| source.start);
         if start == Start::Earliest || self.group_has_offsets(id.topic)? {
             return Ok(oldest);
         }
@@ -175,18 +178,57 @@ impl KafkaSource {
     }
 
     fn group_has_offsets(&self, topic: u16) -> Result<bool, SourceError> {
-        let partitions = self.partitions_of(topic)?.into_iter().collect();
+        let mut partitions = BTreeSet::new();
+        for topic in self.topics.siblings(topic) {
+            partitions.extend(self.partitions_of(topic)?);
+        }
         Ok(!self.committed(&partitions)?.is_empty())
     }
 
     fn partitions_of(&self, topic: u16) -> Result<Vec<PartitionId>, SourceError> {
-        let name = self.topics.names().get(usize::from(topic)).map_or("", String::as_str);
+        let name = self.topics.name(PartitionId { topic, partition: 0 });
         let metadata = self
             .consumer
-            .fetch_metadata(Some(name), REQUEST_TIMEOUT)
+            .fetch_metadata(Some(&name), REQUEST_TIMEOUT)
             .map_err(|error| self.retry(&error))?;
         let found = metadata.topics().iter().flat_map(rdkafka::metadata::MetadataTopic::partitions);
         Ok(found.map(|partition| PartitionId { topic, partition: partition.id() }).collect())
+    }
+
+    /// The topics that the group has heard of; outside of it, all.
+    fn numbers(&self) -> std::ops::Range<u16> {
+        let subscribed = self.subscribed.get();
+        let count = if subscribed == 0 { self.topics.0.count() } else { subscribed };
+        0..u16::try_from(count).unwrap_or(u16::MAX)
+    }
+
+    /// Tells the group which topics are read.
+    fn subscribe(&self) -> Result<(), SourceError> {
+        let names = self.topics.names();
+        if names.is_empty() {
+            return Err(SourceError::Retry(
+                "no topic matches the patterns of the sources".to_owned(),
+            ));
+        }
+        let topics: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.consumer.subscribe(&topics).map_err(|error| fatal(&error))?;
+        self.subscribed.set(names.len());
+        Ok(())
+    }
+
+    /// Joins the group anew where patterns have brought topics since.
+    fn look_for_topics(&self) -> Result<(), SourceError> {
+        if let Some(fault) = self.watch.as_ref().and_then(TopicWatch::fault) {
+            return Err(SourceError::Fatal(fault.to_string()));
+        }
+        let subscribed = self.subscribed.get();
+        if subscribed == 0 || self.topics.0.count() == subscribed {
+            return Ok(());
+        }
+        let new: Vec<_> =
+            self.topics.0.since(subscribed).iter().map(|source| source.topic.clone()).collect();
+        tracing::info!(topics = new.join(", "), "topics have come that match a pattern");
+        self.subscribe()
     }
 
     /// What an error from a poll means. Records that were deleted before they were read come as one too.
@@ -238,7 +280,8 @@ impl KafkaSource {
         };
         let known: Vec<&str> =
             metadata.topics().iter().map(rdkafka::metadata::MetadataTopic::name).collect();
-        match self.topics.names().iter().find(|name| !known.contains(&name.as_str())) {
+        let names = self.topics.names();
+        match names.iter().find(|name| !known.contains(&name.as_str())) {
             Some(gone) => {
                 SourceError::Fatal(format!("topic `{gone}` has been deleted while it was read"))
             }
@@ -260,6 +303,7 @@ impl Source for KafkaSource {
             std::mem::forget(Arc::clone(&self.consumer));
             return Err(SourceError::Fatal(FOLLOWS_NO_MORE.to_owned()));
         }
+        self.look_for_topics()?;
         if self.out_of_range.get() {
             match self.go_on_at_the_oldest() {
                 // The brokers do not answer; the poll may still have news of the group.
@@ -292,11 +336,15 @@ impl Source for KafkaSource {
 
     fn join(&self) -> Result<(), SourceError> {
         self.consumer.context().closes(false);
-        let names: Vec<&str> = self.topics.names().iter().map(String::as_str).collect();
-        self.consumer.subscribe(&names).map_err(|error| fatal(&error))
+        self.subscribe()
+    }
+
+    fn new_topics(&self, known: usize) -> Vec<Arc<config::Source>> {
+        self.topics.0.since(known)
     }
 
     fn leave(&self) -> Result<(), SourceError> {
+        self.subscribed.set(0);
         self.leave_group();
         Ok(())
     }
@@ -311,7 +359,7 @@ impl Source for KafkaSource {
 
     fn partitions(&self) -> Result<BTreeSet<PartitionId>, SourceError> {
         let mut all = BTreeSet::new();
-        for topic in 0..u16::try_from(self.topics.names().len()).unwrap_or(u16::MAX) {
+        for topic in self.numbers() {
             all.extend(self.partitions_of(topic)?);
         }
         Ok(all)
@@ -427,11 +475,11 @@ impl Source for KafkaSource {
 
     fn ends(&self) -> Result<Ends, SourceError> {
         let mut ends = Ends::new();
-        for topic in 0..u16::try_from(self.topics.names().len()).unwrap_or(u16::MAX) {
+        for topic in self.numbers() {
             for id in self.partitions_of(topic)? {
                 // A read_committed client is told the last stable offset.
                 let ends_of = self.consumer.fetch_watermarks(
-                    self.topics.name(id),
+                    &self.topics.name(id),
                     id.partition,
                     REQUEST_TIMEOUT,
                 );

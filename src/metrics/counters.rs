@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::family::{Family, count};
-use super::{AdminCall, AdminOutcome, CommitOutcome, RebalanceEvent, Scrape};
+use super::{AdminCall, AdminOutcome, CommitOutcome, RebalanceEvent, Scrape, Sources};
 use crate::codec::Reason;
 use crate::event_time::{EventTime, LateCause, PartitionId, Timing};
 use crate::insight::live::Outcomes;
@@ -108,6 +108,7 @@ fn add_partition(total: &mut PartitionTally, more: &PartitionTally) {
         records,
         bytes,
         tombstones,
+        heartbeats,
         refused: _,
         ignored,
         late,
@@ -119,6 +120,7 @@ fn add_partition(total: &mut PartitionTally, more: &PartitionTally) {
     total.records += records;
     total.bytes += bytes;
     total.tombstones += tombstones;
+    total.heartbeats += heartbeats;
     total.ignored += ignored;
     for (total, more) in total.late.iter_mut().zip(late) {
         *total += more;
@@ -129,10 +131,10 @@ fn add_partition(total: &mut PartitionTally, more: &PartitionTally) {
     total.missing += missing;
 }
 
-pub(super) fn families(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
-    let mut families = by_topic(scrape, &totals.records);
-    families.extend(by_partition(scrape, &totals.records));
-    families.extend(distributions(scrape, totals));
+pub(super) fn families(scrape: &Scrape, sources: &Sources, totals: &Totals) -> Vec<Family> {
+    let mut families = by_topic(sources, &totals.records);
+    families.extend(by_partition(sources, &totals.records));
+    families.extend(distributions(sources, totals));
     families.extend(of_windows(&totals.records));
     families.extend(of_client(totals));
     families.extend(of_process(totals));
@@ -166,13 +168,18 @@ fn of_subtasks(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
     vec![ticks, restores, entries.with(&[], count(totals.restored_entries))]
 }
 
-fn by_topic(scrape: &Scrape, records: &Tally) -> Vec<Family> {
+fn by_topic(sources: &Sources, records: &Tally) -> Vec<Family> {
     type Value = fn(&PartitionTally) -> u64;
-    let sums: [(&str, &'static str, Value); 3] = [
+    let sums: [(&str, &'static str, Value); 4] = [
         ("tidegate_record_bytes_in_total", "Payload bytes of the records read.", |p| p.bytes),
         ("tidegate_tombstones_total", "Records without a payload: counted, nothing else.", |p| {
             p.tombstones
         }),
+        (
+            "tidegate_heartbeats_total",
+            "Records that are signs of life (source.heartbeat): counted, in no window.",
+            |p| p.heartbeats,
+        ),
         (
             "tidegate_records_ignored_total",
             "Records of a partition that was not assigned any more: its new owner reads them.",
@@ -186,14 +193,14 @@ fn by_topic(scrape: &Scrape, records: &Tally) -> Vec<Family> {
     let mut families = Vec::new();
     for (name, help, value) in sums {
         let mut family = Family::counter(name, help);
-        for (number, topic) in (0..).zip(&scrape.topics) {
+        for (number, topic) in (0..).zip(&sources.topics) {
             let of_topic = records.partitions.iter().filter(|(id, _)| id.topic == number);
             let sum = of_topic.map(|(_, partition)| value(partition)).sum();
             family.push(&[("topic", topic)], count(sum));
         }
         families.push(family);
     }
-    for (number, topic) in (0..).zip(&scrape.topics) {
+    for (number, topic) in (0..).zip(&sources.topics) {
         for reason in Reason::ALL {
             let letters = records.dead_letters.get(&(number, reason)).copied().unwrap_or(0);
             dead_letters.push(&[("topic", topic), ("reason", reason.name())], count(letters));
@@ -204,7 +211,7 @@ fn by_topic(scrape: &Scrape, records: &Tally) -> Vec<Family> {
 }
 
 /// How far records were apart from what they are measured against.
-fn distributions(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
+fn distributions(sources: &Sources, totals: &Totals) -> Vec<Family> {
     type Value = fn(&TopicTally) -> &Distribution;
     let of_topics: [(&str, &'static str, Value); 4] = [
         (
@@ -236,7 +243,7 @@ fn distributions(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
     let mut families = vec![latency];
     for (name, help, value) in of_topics {
         let mut family = Family::histogram(name, help);
-        for (number, topic) in (0..).zip(&scrape.topics) {
+        for (number, topic) in (0..).zip(&sources.topics) {
             let none = TopicTally::default();
             let tally = totals.records.topics.get(&number).unwrap_or(&none);
             family.push_all(&[("topic", topic)], value(tally));
@@ -246,7 +253,7 @@ fn distributions(scrape: &Scrape, totals: &Totals) -> Vec<Family> {
     families
 }
 
-fn by_partition(scrape: &Scrape, records: &Tally) -> Vec<Family> {
+fn by_partition(sources: &Sources, records: &Tally) -> Vec<Family> {
     let mut read = Family::counter("tidegate_records_in_total", "Records read and committed.");
     let mut missing = Family::counter(
         "tidegate_records_missing_total",
@@ -262,7 +269,7 @@ fn by_partition(scrape: &Scrape, records: &Tally) -> Vec<Family> {
     );
     for (id, tally) in &records.partitions {
         let partition = id.partition.to_string();
-        let of = [("topic", scrape.topic(id.topic)), ("partition", partition.as_str())];
+        let of = [("topic", sources.topic(id.topic)), ("partition", partition.as_str())];
         let [topic, partition] = of;
         read.push(&of, count(tally.records));
         missing.push(&of, count(tally.missing));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::family::{Family, count, flag, lag, offset, seconds, size, timestamp};
-use super::{Scrape, State};
+use super::{Sources, State};
 use crate::event_time::{EventTime, PartitionId, WatermarkStatus};
 use crate::insight::{Overview, PartitionSnapshot, Snapshot};
 
@@ -16,11 +16,11 @@ struct Subtask<'a> {
 }
 
 impl<'a> Subtask<'a> {
-    fn new(scrape: &'a Scrape, state: &State, number: u16, snapshot: &'a Snapshot) -> Self {
+    fn new(sources: &'a Sources, state: &State, number: u16, snapshot: &'a Snapshot) -> Self {
         let has = |id: &PartitionId| state.owners.get(id) == Some(&number);
         let partitions = snapshot.partitions.iter().filter(|partition| has(&partition.id));
         let partitions = partitions.map(|partition| Labelled {
-            topic: scrape.topic(partition.id.topic),
+            topic: sources.topic(partition.id.topic),
             number: partition.id.partition.to_string(),
             partition,
         });
@@ -46,14 +46,14 @@ impl Labelled<'_> {
 }
 
 pub(super) fn families(
-    scrape: &Scrape,
+    sources: &Sources,
     state: &State,
     overview: &Overview,
     now: EventTime,
 ) -> Vec<Family> {
     let subtasks: Vec<Subtask<'_>> = overview
         .subtasks()
-        .map(|(number, snapshot)| Subtask::new(scrape, state, number, snapshot))
+        .map(|(number, snapshot)| Subtask::new(sources, state, number, snapshot))
         .collect();
     let partitions: Vec<&Labelled<'_>> =
         subtasks.iter().flat_map(|subtask| &subtask.partitions).collect();
@@ -64,7 +64,7 @@ pub(super) fn families(
         Family::gauge("tidegate_ready", "1 from the first assignment until the service ends.")
             .with(&[], flag(overview.not_ready().is_none())),
     );
-    families.push(by_state(scrape, &subtasks));
+    families.push(by_state(sources, &subtasks));
     families.extend(by_partition(&partitions, now));
     families.extend(of_generators(&partitions));
     families
@@ -141,13 +141,13 @@ fn of_windows(subtasks: &[Subtask<'_>]) -> Vec<Family> {
 }
 
 /// Every partition is counted once; all states exist for every subtask and topic.
-fn by_state(scrape: &Scrape, subtasks: &[Subtask<'_>]) -> Family {
+fn by_state(sources: &Sources, subtasks: &[Subtask<'_>]) -> Family {
     let mut family = Family::gauge(
         "tidegate_partitions",
         "Partitions assigned, by state; one that is idle counts as that alone.",
     );
     for subtask in subtasks {
-        for topic in &scrape.topics {
+        for topic in &sources.topics {
             for state in ["active", "idle", "no_watermark", "paused"] {
                 let here = subtask
                     .partitions

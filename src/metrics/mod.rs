@@ -17,7 +17,7 @@ mod subtask;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -28,6 +28,7 @@ pub use info::{MetricsInfo, SourceInfo};
 pub use subtask::SubtaskMetrics;
 
 use crate::clock::ReadNow;
+use crate::config::{Config, Inputs};
 use crate::event_time::{EventTime, PartitionId};
 use crate::insight::live::Outcomes;
 use crate::insight::{Tally, Watches};
@@ -168,8 +169,8 @@ impl Metrics {
         #[cfg(target_os = "linux")]
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         let scrape = Arc::new(Scrape {
-            topics: info.sources.iter().map(|source| source.topic.clone()).collect(),
-            constant: info::families(info, clock().wall),
+            sources: Mutex::new(Arc::new(Sources::new(info, clock().wall))),
+            growing: OnceLock::new(),
             ticks: (0..watches.count()).map(|_| AtomicU64::new(0)).collect(),
             watches,
             clock,
@@ -177,6 +178,12 @@ impl Metrics {
         });
         registry.register(Box::new(Snapshots(Arc::clone(&scrape))))?;
         Ok(Self { registry, transaction_duration, restore_duration, scrape })
+    }
+
+    /// From now on topics that patterns bring have series too.
+    pub fn follow(&self, config: Config, inputs: Inputs) {
+        // Only the first time counts.
+        self.scrape.growing.set((config, inputs)).unwrap_or_default();
     }
 
     /// What one of the subtasks writes to.
@@ -212,15 +219,38 @@ impl Metrics {
 
 /// What a scrape reads.
 struct Scrape {
-    /// By number.
-    topics: Vec<String>,
-    /// What never changes.
-    constant: Vec<Family>,
+    sources: Mutex<Arc<Sources>>,
+    /// Where topics come from that a pattern brings.
+    growing: OnceLock<(Config, Inputs)>,
     watches: Watches,
     clock: ReadNow,
     /// By subtask.
     ticks: Vec<AtomicU64>,
     state: Mutex<State>,
+}
+
+/// What changes with the topics alone.
+struct Sources {
+    /// By number.
+    topics: Vec<String>,
+    constant: Vec<Family>,
+    librdkafka: String,
+    began: EventTime,
+}
+
+impl Sources {
+    fn new(info: &MetricsInfo, began: EventTime) -> Self {
+        Self {
+            topics: info.sources.iter().map(|source| source.topic.clone()).collect(),
+            constant: info::families(info, began),
+            librdkafka: info.librdkafka.clone(),
+            began,
+        }
+    }
+
+    fn topic(&self, number: u16) -> &str {
+        self.topics.get(usize::from(number)).map_or("unknown", String::as_str)
+    }
 }
 
 #[derive(Clone, Default)]
@@ -238,16 +268,25 @@ impl Scrape {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn topic(&self, number: u16) -> &str {
-        self.topics.get(usize::from(number)).map_or("unknown", String::as_str)
+    /// The topics that there are by now.
+    fn sources(&self) -> Arc<Sources> {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((config, inputs)) = self.growing.get()
+            && inputs.count() > sources.topics.len()
+        {
+            let config = config.with_topics_of(inputs);
+            let info = MetricsInfo::new(&config, sources.librdkafka.as_str());
+            *sources = Arc::new(Sources::new(&info, sources.began));
+        }
+        Arc::clone(&sources)
     }
 
     fn families(&self) -> Vec<Family> {
-        let state = self.state().clone();
+        let (state, sources) = (self.state().clone(), self.sources());
         let overview = self.watches.overview();
-        let mut families = self.constant.clone();
-        families.extend(counters::families(self, &state.totals));
-        families.extend(gauges::families(self, &state, &overview, (self.clock)().wall));
+        let mut families = sources.constant.clone();
+        families.extend(counters::families(self, &sources, &state.totals));
+        families.extend(gauges::families(&sources, &state, &overview, (self.clock)().wall));
         // A generator may name a number of its own as one of ours is named; ours stays.
         let mut names = BTreeSet::new();
         families.retain(|family| names.insert(family.name().to_owned()));
@@ -257,7 +296,7 @@ impl Scrape {
 
 impl fmt::Debug for Scrape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scrape").field("topics", &self.topics).finish_non_exhaustive()
+        f.debug_struct("Scrape").field("topics", &self.sources().topics).finish_non_exhaustive()
     }
 }
 

@@ -16,6 +16,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         if self.ask(|source| source.accept(partitions))?.is_none() {
             return Ok(());
         }
+        self.take_in_topics();
         self.observer.assigned(partitions);
         self.joined = true;
         tracing::info!(partitions = partitions.len(), "partitions assigned");
@@ -24,6 +25,15 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             self.find_ends(partitions)?;
         }
         self.look_whether_complete()
+    }
+
+    /// Topics that a pattern has brought: what is needed to read them, before the first of their partitions.
+    fn take_in_topics(&mut self) {
+        for source in self.source.new_topics(self.terms.topics.len()) {
+            tracing::info!(topic = source.topic, "a topic is new here");
+            self.terms.topics.push(source.topic.clone());
+            self.engine.add_topic(&source);
+        }
     }
 
     pub(super) fn count_missing(&mut self, records: &[(PartitionId, u64)]) {

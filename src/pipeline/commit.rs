@@ -8,7 +8,6 @@ use super::edge::{
 };
 use super::engine::Engine;
 use super::message::Message;
-use super::recovery::CHANGELOG_OF_ALL;
 use super::{Pipeline, PipelineError, REJOIN, RETRY_AFTER, RETRY_AT_LEAST_EVERY};
 use crate::codec::changelog::{SavedPartition, ShardWriter, Written};
 use crate::event_time::{MonotonicTime, PartitionId, ShardId};
@@ -54,7 +53,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             shards.insert(shard, written.sequence);
             let mark = CommitMark { sequence: written.sequence, sharding: self.terms.sharding };
             next.extend(partitions.into_iter().map(|(id, offset)| (id, (offset, mark))));
-            let at = shard.partition().unwrap_or(CHANGELOG_OF_ALL);
+            let at = shard.partition().unwrap_or(self.terms.of_all);
             let writer = self.writers.get(&shard);
             let mut supersedes =
                 written.snapshot && !writer.is_some_and(ShardWriter::keeps_the_past);
@@ -126,7 +125,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
             if partitions.is_empty() {
                 continue;
             }
-            let topic = shard.partition().unwrap_or(CHANGELOG_OF_ALL).topic;
+            let topic = shard.partition().unwrap_or(self.terms.of_all).topic;
             let limits = self.engine.sink.limits(OutputTopic::Changelog(topic));
             let limit = Message::changelog_payload(limits);
             let part = writer.write(subtask, *shard, &partitions, &self.terms.layout, limit);

@@ -4,9 +4,11 @@
 //! All are implemented twice: on Kafka, and in memory for the simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::message::{Message, OutputTopic, TopicLimits};
+use crate::config;
 use crate::event_time::{MonotonicTime, PartitionId, Sharding};
 
 /// A record as its topic has it.
@@ -125,6 +127,11 @@ pub trait Source {
     /// # Errors
     /// See [`SourceError`].
     fn join(&self) -> Result<(), SourceError>;
+
+    /// The input topics that have come since there were so many, by their number; those of the configuration are known.
+    fn new_topics(&self, _known: usize) -> Vec<Arc<config::Source>> {
+        Vec::new()
+    }
 
     /// Leaves the group for the time being, and gives up what it has.
     ///

@@ -10,7 +10,7 @@ use super::message::{Message, OutputTopic};
 use crate::codec::{
     Decoded, Decoder, Encoded, Encoder, RawRecord, Reason, Refusal, partition_name,
 };
-use crate::config::Config;
+use crate::config::{Aggregate, Config, Guard, Key, PartitionTerms, Source};
 use crate::event_time::{
     Disposition, EventTime, LateCause, LimitExceeded, MonotonicTime, Now, Output, Pane,
     PartitionId, ShardId, Sharding, Subtask, SubtaskSettings, Timing, TopicSettings, Watermark,
@@ -35,6 +35,8 @@ pub(super) struct Engine<K> {
     /// The largest message to each topic in the open transaction, in bytes.
     largest: BTreeMap<OutputTopic, usize>,
     decoders: Vec<Decoder>,
+    /// What further decoders are made with.
+    decoding: (Key, Vec<Aggregate>, Guard),
     encoder: Encoder,
     encoded: Encoded,
     topics: Vec<String>,
@@ -72,18 +74,18 @@ pub(super) enum Delivered {
 
 impl<K: TransactionalSink> Engine<K> {
     pub(super) fn new(config: &Config, sink: K) -> Self {
-        let decoder = |source| Decoder::new(source, &config.key, &config.aggregates, config.guard);
-        Self {
+        let mut engine = Self {
             sink,
             subtask: Subtask::new(subtask_settings(config)),
             tally: Tally::default(),
             queue: VecDeque::new(),
             sent: 0,
             largest: BTreeMap::new(),
-            decoders: config.sources.iter().map(decoder).collect(),
+            decoders: Vec::new(),
+            decoding: (config.key.clone(), config.aggregates.clone(), config.guard),
             encoder: Encoder::new(&config.key, &config.aggregates, &config.results),
             encoded: Encoded::default(),
-            topics: config.sources.iter().map(|source| source.topic.clone()).collect(),
+            topics: Vec::new(),
             progress: config.results.progress.then(ProgressRecords::default),
             fired_on_time: false,
             recent: Vec::new(),
@@ -95,6 +97,26 @@ impl<K: TransactionalSink> Engine<K> {
             windows_counted: 0,
             regressions_counted: 0,
             emit_after_each_record: config.emit_interval.is_zero(),
+        };
+        for source in &config.sources {
+            engine.add_topic(source);
+        }
+        engine
+    }
+
+    /// Makes ready for the records of one more topic, which has the next number.
+    pub(super) fn add_topic(&mut self, source: &Source) {
+        let (key, aggregates, guard) = &self.decoding;
+        self.decoders.push(Decoder::new(source, key, aggregates, *guard));
+        self.topics.push(source.topic.clone());
+        let number = self.subtask.add_topic(TopicSettings {
+            strategy: source.strategy.clone(),
+            idle_timeout: source.idle_timeout,
+        });
+        for (partition, terms) in &source.partitions {
+            let PartitionTerms { strategy, idle_timeout } = terms.clone();
+            let id = PartitionId { topic: number, partition: *partition };
+            self.subtask.except(id, TopicSettings { strategy, idle_timeout });
         }
     }
 
@@ -123,6 +145,24 @@ impl<K: TransactionalSink> Engine<K> {
             Ok(Decoded::Tombstone) => {
                 tally.tombstones += 1;
                 return;
+            }
+            Ok(Decoded::Heartbeat(heartbeat)) => {
+                let windows = self.subtask.window_settings().windows;
+                let time = heartbeat.watermark.map(|watermark| watermark.0);
+                moved = false;
+                match time.filter(|time| windows.assign(*time).is_none()) {
+                    Some(time) => {
+                        let refusal = out_of_range(time);
+                        self.histories.refused(id, &refusal, &mut self.tally);
+                        Some(Message::dead_letter(record, topic_name, &refusal))
+                    }
+                    None => {
+                        let is_here = self.subtask.on_heartbeat(id, heartbeat);
+                        tally.heartbeats += u64::from(is_here);
+                        tally.ignored += u64::from(!is_here);
+                        None
+                    }
+                }
             }
             Ok(Decoded::Event(event)) => match judge(
                 &mut self.subtask,
@@ -224,8 +264,11 @@ impl<K: TransactionalSink> Engine<K> {
                     remember(&mut self.recent, &pane, now.wall);
                     self.tally.pane(pane.timing, pane.window.end);
                     self.fired_on_time |= pane.timing == Timing::OnTime;
-                    self.encoder.result(&pane, &mut self.encoded);
-                    let message = Message::result(&self.encoded, &pane);
+                    let topic = pane.shard.partition().map(|id| usize::from(id.topic));
+                    let topic = topic.and_then(|topic| self.topics.get(topic)).map(String::as_str);
+                    self.encoder.result(&pane, topic.unwrap_or_default(), &mut self.encoded);
+                    let topic = topic.filter(|_| self.topics.len() > 1);
+                    let message = Message::result(&self.encoded, &pane, topic);
                     self.put(message, now.wall);
                 }
             }
@@ -446,12 +489,9 @@ fn over(limit: LimitExceeded) -> String {
 }
 
 pub(super) fn subtask_settings(config: &Config) -> SubtaskSettings {
-    let topic = |source: &crate::config::Source| TopicSettings {
-        strategy: source.strategy.clone(),
-        idle_timeout: source.idle_timeout,
-    };
     SubtaskSettings {
-        topics: config.sources.iter().map(topic).collect(),
+        // They are added one by one.
+        topics: Vec::new(),
         window: WindowSettings {
             windows: config.windows,
             allowed_lateness: config.allowed_lateness,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::edge::Source;
-use super::recovery::{CHANGELOG_OF_ALL, Failure, Ready};
+use super::recovery::{Failure, Ready, Terms};
 use crate::event_time::{PartitionId, Sharding};
 
 /// Lets writers delete what was written under another layout, unless partitions that are elsewhere, or nowhere, still have
@@ -13,14 +13,14 @@ use crate::event_time::{PartitionId, Sharding};
 /// It is in the changelog partition of the one shard for all, which is now that of the first partition alone. Asked for
 /// only while something of it is there.
 pub(super) fn look_for<S: Source>(
-    sharding: Sharding,
+    terms: &Terms,
     source: &S,
     here: &BTreeSet<PartitionId>,
     ready: &mut Ready,
 ) -> Result<(), Failure> {
     for (shard, writer) in &mut ready.writers {
-        let holds_all = shard.partition() == Some(CHANGELOG_OF_ALL);
-        if sharding == Sharding::PerPartition && holds_all && writer.has_past() {
+        let holds_all = shard.partition() == Some(terms.of_all);
+        if terms.sharding == Sharding::PerPartition && holds_all && writer.has_past() {
             let mut elsewhere = source.partitions()?;
             elsewhere.retain(|id| !here.contains(id));
             let committed = source.committed(&elsewhere)?;

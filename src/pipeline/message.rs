@@ -71,14 +71,16 @@ pub struct Message {
 }
 
 impl Message {
-    /// A pane.
-    pub(super) fn result(encoded: &Encoded, pane: &Pane<'_>) -> Self {
+    /// A pane; `topic`: of one partition's shard, where there are several input topics.
+    pub(super) fn result(encoded: &Encoded, pane: &Pane<'_>, topic: Option<&str>) -> Self {
+        let mut headers = shard_headers(pane.watermark.0, &partition_name(pane.shard));
+        headers.extend(topic.map(|topic| text_header("tidegate.topic", &topic)));
         Self {
             to: OutputTopic::Results,
             partition: None,
             key: Some(encoded.key.clone()),
             payload: Some(encoded.value.clone()),
-            headers: shard_headers(pane.watermark.0, &partition_name(pane.shard)),
+            headers,
             brought: 0,
             supersedes: false,
             timestamp: Some(pane.window.max_timestamp().0),

@@ -28,7 +28,8 @@ pub use edge::{
 use engine::{Delivered, Engine, FIRING_PER_TRANSACTION};
 use membership::Membership;
 pub use message::{Header, Message, OutputTopic, TopicLimits};
-use recovery::{CHANGELOG_OF_ALL, Recovery, Terms};
+pub(crate) use recovery::changelog_of_all;
+use recovery::{Recovery, Terms};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 
 use crate::codec::changelog::ShardWriter;
@@ -50,8 +51,8 @@ pub enum PipelineError {
     State(String),
     /// Another member of the group has partitions that this instance needs.
     #[error(
-        "for {waited:?} other members of the group have had partitions of the input; with fields as the key one \
-         instance has to read all of them: stop the others, or set key.partial, or use the message key"
+        "for {waited:?} other members of the group have had partitions of the input; with fields as the key, or several \
+         topics, one instance has to read all of them: stop the others, or set key.partial"
     )]
     PartitionsElsewhere {
         /// For how long.
@@ -417,7 +418,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         let under_way = self.recovery.iter().flat_map(|recovery| &recovery.partitions);
         let of = |id: &PartitionId| {
             let at = match self.terms.sharding {
-                Sharding::OneForAll => CHANGELOG_OF_ALL,
+                Sharding::OneForAll => self.terms.of_all,
                 Sharding::PerPartition => *id,
             };
             let (read, end) = read.get(&at).copied().unwrap_or_default();

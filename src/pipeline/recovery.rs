@@ -62,6 +62,8 @@ pub(super) struct Terms {
     pub(super) layout: Layout,
     pub(super) guarantee: Guarantee,
     pub(super) topics: Vec<String>,
+    /// The changelog partition of the one shard for all.
+    pub(super) of_all: PartitionId,
     /// Threads that decode at the same time.
     pub(super) threads: usize,
 }
@@ -186,7 +188,7 @@ impl Recovery {
         let Step::Reading(reading) = step else { return Ok(Stepped::Busy) };
         match terms.assemble(&self.partitions, reading)? {
             Assembled::Ready(mut ready) => {
-                heirs::look_for(terms.sharding, source, &self.partitions, &mut ready)?;
+                heirs::look_for(terms, source, &self.partitions, &mut ready)?;
                 self.step = Step::Ready(ready);
                 Ok(Stepped::Busy)
             }
@@ -202,7 +204,7 @@ impl Recovery {
                     partition = id.partition,
                     "the group has no offset where the changelog has one; taking the changelog's"
                 );
-                heirs::look_for(terms.sharding, source, &self.partitions, &mut ready)?;
+                heirs::look_for(terms, source, &self.partitions, &mut ready)?;
                 // So that the group has it again, also where nothing changes any more.
                 ready.writers.values_mut().for_each(ShardWriter::write_again);
                 self.step = Step::Ready(ready);
@@ -252,6 +254,7 @@ impl Terms {
             layout: layout(config),
             guarantee: config.delivery.guarantee,
             topics: config.sources.iter().map(|source| source.topic.clone()).collect(),
+            of_all: changelog_of_all(config),
             threads: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }
@@ -261,13 +264,16 @@ impl Terms {
     }
 
     pub(super) fn changelog(&self, at: PartitionId) -> String {
+        if at.topic == u16::MAX {
+            return "the changelog of the group".to_owned();
+        }
         format!("partition {} of the changelog of `{}`", at.partition, self.topic(at))
     }
 
     /// The changelog partitions that these partitions' shards write to.
     fn changelog_partitions(&self, partitions: &BTreeSet<PartitionId>) -> BTreeSet<PartitionId> {
         match self.sharding {
-            Sharding::OneForAll => [CHANGELOG_OF_ALL].into(),
+            Sharding::OneForAll => [self.of_all].into(),
             Sharding::PerPartition => partitions.clone(),
         }
     }
@@ -287,7 +293,7 @@ impl Terms {
                 // New to the group: the state of the others does not speak of it.
                 continue;
             }
-            let (at, shard) = log_of(*id, sharding);
+            let (at, shard) = self.log_of(*id, sharding);
             let wanted = mark.map(|mark| mark.sequence);
             match logs.iter().find(|log| log.shard == shard) {
                 Some(log) if log.wanted == wanted => {}
@@ -355,7 +361,8 @@ impl Terms {
                     PartitionId { topic: u16::try_from(topic).ok()?, partition: saved.partition };
                 // After a change of the key it may have state of its own, and this is what it was before.
                 let mark = reading.committed.get(&id).and_then(|committed| committed.mark);
-                let is_newer = mark.is_some_and(|mark| log_of(id, mark.sharding).1 != log.shard);
+                let is_newer =
+                    mark.is_some_and(|mark| self.log_of(id, mark.sharding).1 != log.shard);
                 (partitions.contains(&id) && !is_newer).then_some((id, saved))
             });
             for (id, saved) in saved {
@@ -430,6 +437,14 @@ impl Terms {
         }
     }
 
+    /// The changelog partition with the state of a partition, and the shard whose it is.
+    fn log_of(&self, id: PartitionId, sharding: Sharding) -> (PartitionId, ShardId) {
+        match sharding {
+            Sharding::OneForAll => (self.of_all, ShardId::All),
+            Sharding::PerPartition => (id, ShardId::Partition(id)),
+        }
+    }
+
     /// The changelog's offset is the truth, and the group's must be the same, or that of a commit before.
     fn check_offset(
         &self,
@@ -456,16 +471,12 @@ impl Terms {
     }
 }
 
-/// The changelog partition with the state of a partition, and the shard whose it is.
-fn log_of(id: PartitionId, sharding: Sharding) -> (PartitionId, ShardId) {
-    match sharding {
-        Sharding::OneForAll => (CHANGELOG_OF_ALL, ShardId::All),
-        Sharding::PerPartition => (id, ShardId::Partition(id)),
-    }
+/// The changelog partition of the one shard for all: the first of the topic that is named first, or, where only patterns
+/// are, of a topic that belongs to no input.
+pub(crate) fn changelog_of_all(config: &Config) -> PartitionId {
+    let topic = if config.first_named().is_some() { 0 } else { u16::MAX };
+    PartitionId { topic, partition: 0 }
 }
-
-/// The changelog partition of the one shard for all.
-pub(super) const CHANGELOG_OF_ALL: PartitionId = PartitionId { topic: 0, partition: 0 };
 
 /// How often a restore that takes long is told of in the log.
 const TELL_EVERY: Duration = Duration::from_secs(5);

@@ -12,12 +12,11 @@ use tokio::time::timeout;
 use admin::AdminListener;
 
 use crate::clock::{Clock, ReadNow};
-use crate::config::Config;
+use crate::config::{Config, Inputs};
 use crate::event_time::{Now, PartitionId};
 use crate::http::{AdminError, BindError, HttpState, Server};
-use crate::insight::advise::Terms as AdviseTerms;
-use crate::insight::explain::{Cause, Standstill, Terms as ExplainTerms};
-use crate::insight::{Phase, RestoreCause, Snapshot, Tally, Watch, Watches};
+use crate::insight::explain::{Cause, Standstill};
+use crate::insight::{Phase, ReadTerms, RestoreCause, Snapshot, Tally, Watch, Watches, read_terms};
 use crate::kafka::{self, Cluster, ConnectError};
 use crate::metrics::{
     CommitOutcome, Metrics, MetricsError, MetricsInfo, RebalanceEvent, SubtaskMetrics,
@@ -89,6 +88,10 @@ impl Service {
         let (clock, watches) = (Clock::start(), Watches::new(config.subtasks));
         let info = MetricsInfo::new(config, kafka::librdkafka_version());
         let metrics = Metrics::new(&info, watches.clone(), clock.reader())?;
+        let inputs = Inputs::new(config);
+        if inputs.have_patterns() {
+            metrics.follow(config.clone(), inputs.clone());
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -98,19 +101,9 @@ impl Service {
             metrics: metrics.clone(),
             watches: watches.clone(),
             clock: clock.reader(),
-            topics: config.sources.iter().map(|source| source.topic.clone()).collect(),
-            explain_terms: Arc::new(ExplainTerms::from(config)),
-            advise_terms: config
-                .sources
-                .iter()
-                .map(|source| AdviseTerms::new(config, source))
-                .collect(),
+            terms: read_terms(config.clone(), inputs.clone()),
         };
-        runtime.spawn(log_standstills(
-            watches.clone(),
-            state.explain_terms.clone(),
-            clock.reader(),
-        ));
+        runtime.spawn(log_standstills(watches.clone(), Arc::clone(&state.terms), clock.reader()));
         let server = runtime.block_on(Server::bind(config.http.listen, state))?;
         let address = server.address();
         runtime.spawn(server.run(std::future::pending()));
@@ -125,6 +118,7 @@ impl Service {
             let subtask = Subtask {
                 number,
                 config: config.clone(),
+                inputs: inputs.clone(),
                 cluster,
                 clock,
                 watch: watches.of(number),
@@ -234,13 +228,13 @@ pub(crate) fn stop_on_signals(
 }
 
 /// Says in the log why the watermark stands still, as long as the service runs.
-async fn log_standstills(watches: Watches, terms: Arc<ExplainTerms>, now: ReadNow) {
+async fn log_standstills(watches: Watches, terms: ReadTerms, now: ReadNow) {
     let mut standstill = Standstill::default();
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Some((why, stood)) = standstill.look(&watches.overview(), &terms, now()) {
+        if let Some((why, stood)) = standstill.look(&watches.overview(), &terms().explain, now()) {
             let cause = why.cause.map(Cause::name);
             let for_secs = stood.as_secs();
             tracing::warn!(cause, for_secs, "the watermark stands still: {}", why.sentence);
@@ -288,6 +282,7 @@ pub fn run(config: &Config, until: RunUntil) -> Result<(), ServiceError> {
 struct Subtask {
     number: u16,
     config: Config,
+    inputs: Inputs,
     cluster: Cluster,
     clock: Clock,
     watch: Watch,
@@ -315,14 +310,13 @@ impl Subtask {
     }
 
     fn run(self, until: RunUntil) -> Result<(), ServiceError> {
-        let Self { number, config, cluster, clock, watch, stop, metrics } = self;
+        let Self { number, config, inputs, cluster, clock, watch, stop, metrics } = self;
         let time = ServiceTime { clock, stop, waiting: Some(watch.clone()) };
         time.publish_starting();
         let (errors, metrics) = (metrics.clone(), metrics.of(number));
         let on_error = Arc::new(move |code: &str, fatal: bool| errors.kafka_error(code, fatal));
-        let Some(edges) = kafka::connect(&config, cluster, clock, number, &time, on_error)? else {
-            return Ok(());
-        };
+        let edges = kafka::connect(&config, &inputs, cluster, clock, number, &time, on_error)?;
+        let Some(edges) = edges else { return Ok(()) };
         let time = ServiceTime { waiting: None, ..time };
         let outcome = Pipeline::new(&config, edges, metrics.clone(), time, watch, until).run();
         if outcome.is_err() {

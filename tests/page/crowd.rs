@@ -10,6 +10,7 @@ use tidegate::event_time::{
     AllIdle, EventTime, MonotonicTime, PartitionId, TimeWindow, TumblingWindows, WatermarkStatus,
 };
 use tidegate::http::{HttpState, Server};
+use tidegate::insight::JobTerms;
 use tidegate::insight::advise::{Observations, Seen, Terms as AdviseTerms};
 use tidegate::insight::explain::{SourceTerms, Terms as ExplainTerms};
 use tidegate::insight::{PartitionHistory, PartitionSnapshot, Phase, Snapshot, Watches};
@@ -57,11 +58,8 @@ fn state(watches: Watches, clock: Clock) -> HttpState {
         bound: None,
         is_live: false,
     };
-    HttpState {
-        metrics,
-        watches,
-        clock: clock.reader(),
-        explain_terms: Arc::new(ExplainTerms {
+    let terms = JobTerms {
+        explain: Arc::new(ExplainTerms {
             topics: topics.to_vec(),
             sources: vec![terms; 2],
             windows: windows(),
@@ -69,9 +67,10 @@ fn state(watches: Watches, clock: Clock) -> HttpState {
             all_idle: AllIdle::Hold,
             emit_interval: Duration::from_millis(200),
         }),
-        advise_terms: topics.iter().map(advise).collect(),
+        advise: topics.iter().map(advise).collect(),
         topics: topics.into(),
-    }
+    };
+    HttpState { metrics, watches, clock: clock.reader(), terms: Arc::new(move || terms.clone()) }
 }
 
 /// The holder has records to read; the others are some seconds behind, and some are idle.

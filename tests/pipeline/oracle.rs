@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate::config::KeyFrom;
 use tidegate::event_time::{Panes, PartitionId};
 use tidegate::insight::Snapshot;
 
@@ -147,7 +146,7 @@ impl Plan {
 
     fn group(&self, sent: &Sent) -> Option<Group> {
         let Fate::Good { window_start, key, .. } = &sent.fate else { return None };
-        let per_partition = self.config.key.from == KeyFrom::Message || self.config.key.partial;
+        let per_partition = !self.config.key.needs_all_partitions();
         let shard = if per_partition { sent.id.partition.to_string() } else { "all".to_owned() };
         Some(Group { shard, window_start: *window_start, key: short(key) })
     }

@@ -81,8 +81,10 @@ impl Plan {
             2 => config.key.partial = true,
             _ => {}
         }
+        config.key.across_topics = config.key.from == KeyFrom::Message && random.chance(30);
         let one_for_all = config.key.needs_all_partitions();
-        if one_for_all && random.chance(30) {
+        let many = config.key.across_topics || (one_for_all && random.chance(30));
+        if many && one_for_all {
             let other = config.sources[0].clone();
             config.sources.push(Source { topic: "other".to_owned(), ..other });
         }

@@ -41,10 +41,13 @@ pub(crate) fn source(config: &Config) -> Result<Source, String> {
     let max_out_of_orderness = Duration::from_millis(config.out_of_orderness_ms);
     Ok(Source {
         topic: "events".to_owned(),
+        table: 0,
         timestamp: Timestamp { from, unit, naive_is_utc: config.naive_policy == NaivePolicy::Utc },
         strategy: WatermarkStrategy::BoundedOutOfOrderness { max_out_of_orderness },
         marker: None,
         idle_timeout: config.idle_timeout_ms.map(Duration::from_millis),
+        partitions: BTreeMap::new(),
+        heartbeat: None,
         fields,
         start: Start::Earliest,
         on_missing: OnMissing::Stop,
@@ -57,7 +60,7 @@ pub(crate) fn key(config: &Config) -> Key {
         FieldOrKafka::Field => KeyFrom::Fields(vec!["key".to_owned()]),
         FieldOrKafka::Kafka => KeyFrom::Message,
     };
-    Key { from, partial: false }
+    Key { from, partial: false, across_topics: false }
 }
 
 /// A count of records and the sum of the value field.

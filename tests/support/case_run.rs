@@ -398,7 +398,7 @@ impl<'c> Run<'c> {
                 Output::WatermarkAdvanced(_)
                 | Output::StatusChanged(_, WatermarkStatus::Active) => {}
                 Output::Fired(pane) => {
-                    self.encoder.result(&pane, &mut encoded);
+                    self.encoder.result(&pane, "events", &mut encoded);
                     let row = PaneRow::read(&encoded.value)?;
                     let group_id = (pane.window.start.0, pane.key.to_vec());
                     let shares = self.seen.shares.entry(group_id.clone()).or_default();

@@ -26,7 +26,7 @@ impl Layout {
     /// use tidegate::event_time::{Panes, TumblingWindows};
     ///
     /// let windows = TumblingWindows::new(Duration::from_secs(60), 0).unwrap();
-    /// let key = Key { from: KeyFrom::Fields(vec!["origin".to_owned()]), partial: false };
+    /// let key = Key { from: KeyFrom::Fields(vec!["origin".to_owned()]), partial: false, across_topics: false };
     /// assert_eq!(
     ///     Layout::new(windows, Panes::Accumulating, &key, &[]).as_str(),
     ///     "windows=60000ms offset=0ms panes=accumulating key=fields(origin) shards=one aggregates="
@@ -42,14 +42,14 @@ impl Layout {
             Panes::Accumulating => "accumulating",
             Panes::Discarding => "discarding",
         };
-        let (key_text, one) = match &key.from {
-            KeyFrom::Message => ("message".to_owned(), false),
+        let key_text = match &key.from {
+            KeyFrom::Message => "message".to_owned(),
             KeyFrom::Fields(fields) => {
                 let fields: Vec<_> = fields.iter().map(|field| name(field)).collect();
-                (format!("fields({})", fields.join(",")), !key.partial)
+                format!("fields({})", fields.join(","))
             }
         };
-        let shards = if one { "one" } else { "per_partition" };
+        let shards = if key.needs_all_partitions() { "one" } else { "per_partition" };
         let aggregates: Vec<_> = aggregates.iter().map(aggregate).collect();
         Self(format!(
             "windows={}ms offset={}ms panes={panes} key={key_text} shards={shards} aggregates={}",

@@ -81,7 +81,7 @@
 //!     sharding: Sharding::PerPartition,
 //!     all_idle: AllIdle::Hold,
 //! };
-//! let key = Key { from: KeyFrom::Message, partial: false };
+//! let key = Key { from: KeyFrom::Message, partial: false, across_topics: false };
 //! let layout = Layout::new(settings.window.windows, settings.window.panes, &key, &[]);
 //! let (id, shard) = (PartitionId { topic: 0, partition: 3 }, ShardId::Partition(PartitionId { topic: 0, partition: 3 }));
 //! let mut subtask = Subtask::new(settings.clone());

@@ -182,6 +182,13 @@ fn check_results(exported: &Exported<'_>, section: &KeyPath, report: &mut Report
              write window.panes = \"accumulating\", or export nothing",
         );
     }
+    if exported.key.is_some_and(|key| key.partial && key.across_topics) {
+        report.fault(
+            &section.key("table"),
+            "tells rows apart by the partition of the input, and with several topics and key.partial that is not enough; \
+             write key.partial = false, or export nothing",
+        );
+    }
     let mut columns: Vec<(KeyPath, &str)> = Vec::new();
     if let Some(Key { from: KeyFrom::Fields(fields), .. }) = exported.key {
         let list = KeyPath::of("key.fields");

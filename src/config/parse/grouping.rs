@@ -9,7 +9,8 @@ use crate::event_time::AggregateFunction;
 
 pub(super) fn parse_key(
     settings: &KeySettings,
-    source: Option<&Source>,
+    tables: &[&Source],
+    across_topics: bool,
     report: &mut Report<'_>,
 ) -> Result<Key, Noted> {
     let section = KeyPath::of("key");
@@ -28,22 +29,24 @@ pub(super) fn parse_key(
         (None, Some(from)) => {
             let from =
                 report.value(&from_key, Some(from), "", |text| values::word(text, &KEY_FROM));
-            if matches!(partial, Ok(true)) {
-                let problem = "goes only with `key.fields`: the records of a message key are in one partition anyway; \
-                               leave it out";
+            if matches!(partial, Ok(true)) && !across_topics {
+                let problem = "goes only with `key.fields` or several topics: the records of a message key are in one \
+                               partition of a topic anyway; leave it out";
                 return Err(report.fault(&partial_key, problem));
             }
-            Ok(Key { from: from?, partial: partial? })
+            Ok(Key { from: from?, partial: partial?, across_topics })
         }
         (Some(fields), None) => {
             if fields.0.is_empty() {
                 return Err(report.fault(&fields_key, "is empty; name at least one field"));
             }
             for (place, field) in fields.0.iter().enumerate() {
-                check_key_field(&fields.0, place, field, source, report);
+                let reserved = matches!(partial, Ok(true)) && across_topics && field == "topic";
+                check_key_field(&fields.0, place, reserved, tables, report);
             }
             report.sound(&fields_key, ())?;
-            Ok(Key { from: KeyFrom::Fields(fields.0.clone()), partial: partial? })
+            let from = KeyFrom::Fields(fields.0.clone());
+            Ok(Key { from, partial: partial?, across_topics })
         }
     }
 }
@@ -51,27 +54,28 @@ pub(super) fn parse_key(
 fn check_key_field(
     fields: &[String],
     place: usize,
-    field: &str,
-    source: Option<&Source>,
+    reserved: bool,
+    tables: &[&Source],
     report: &mut Report<'_>,
 ) {
+    let Some(field) = fields.get(place).map(String::as_str) else { return };
     let key = KeyPath::of("key.fields").place(place);
     if fields.iter().take(place).any(|earlier| earlier == field) {
         report.fault(&key, format!("\"{field}\" is there twice; name each field once"));
-    } else if RESERVED_FOR_FIELDS.contains(&field) {
+    } else if reserved || RESERVED_FOR_FIELDS.contains(&field) {
         report.fault(
             &key,
             format!("every result has its own `{field}`; give the field another logical name in source.fields"),
         );
     } else {
-        check_field(&key, field, source, report);
+        check_field(&key, field, tables, report);
     }
 }
 
-/// A logical field must be found somewhere: under its path or, as a path, under its own name.
-fn check_field(key: &KeyPath, field: &str, source: Option<&Source>, report: &mut Report<'_>) {
-    // Of a source with faults it is not known what it has.
-    let found = source.is_none_or(|source| source.fields.contains_key(field));
+/// A logical field must be found somewhere in each source: under its path or, as a path, under its own name.
+fn check_field(key: &KeyPath, field: &str, tables: &[&Source], report: &mut Report<'_>) {
+    // Of sources with faults it is not known what they have.
+    let found = tables.iter().all(|source| source.fields.contains_key(field));
     if let Err(problem) = values::path(field)
         && !found
     {
@@ -81,7 +85,7 @@ fn check_field(key: &KeyPath, field: &str, source: Option<&Source>, report: &mut
 
 pub(super) fn parse_aggregates(
     settings: &[AggregateSettings],
-    source: Option<&Source>,
+    tables: &[&Source],
     key: Option<&Key>,
     report: &mut Report<'_>,
 ) -> Result<Vec<Aggregate>, Noted> {
@@ -98,7 +102,7 @@ pub(super) fn parse_aggregates(
                 settings.iter().take(place).any(|earlier| earlier.name.as_ref() == Some(name));
             check_aggregate_name(&at.key("name"), name, taken, key, report);
         }
-        let aggregate = parse_aggregate(aggregate, &at, source, report);
+        let aggregate = parse_aggregate(aggregate, &at, tables, report);
         aggregates = and_one_more(aggregates, aggregate);
     }
     report.sound(&list, ())?;
@@ -120,7 +124,9 @@ fn check_aggregate_name(
         report.fault(at, format!("\"{name}\" is there twice; give each aggregate its own name"));
     } else if is_key_field {
         report.fault(at, format!("\"{name}\" is a key field; give the aggregate another name"));
-    } else if RESERVED_FOR_AGGREGATES.contains(&name) {
+    } else if RESERVED_FOR_AGGREGATES.contains(&name)
+        || (name == "topic" && key.is_some_and(|key| key.partial && key.across_topics))
+    {
         let problem = format!("every result has its own `{name}`; give the aggregate another name");
         report.fault(at, problem);
     }
@@ -129,7 +135,7 @@ fn check_aggregate_name(
 fn parse_aggregate(
     settings: &AggregateSettings,
     at: &KeyPath,
-    source: Option<&Source>,
+    tables: &[&Source],
     report: &mut Report<'_>,
 ) -> Result<Aggregate, Noted> {
     let name = report.value(
@@ -146,7 +152,7 @@ fn parse_aggregate(
     );
     let field_key = at.key("field");
     if let Some(field) = &settings.field {
-        check_field(&field_key, field, source, report);
+        check_field(&field_key, field, tables, report);
     } else if let Ok(function) = function
         && function != AggregateFunction::Count
     {

@@ -4,6 +4,7 @@
 //! corrects the settings sees everything at once.
 
 mod admin;
+mod exceptions;
 mod export;
 mod grouping;
 mod kafka;
@@ -11,6 +12,7 @@ mod log;
 mod oauth;
 mod output;
 mod source;
+mod topics;
 mod values;
 
 use std::ops::RangeInclusive;
@@ -27,7 +29,7 @@ use super::settings::{
     DeliverySettings, GuardSettings, HttpSettings, LimitsSettings, ServiceSettings, Settings,
     WindowSettings,
 };
-use super::{Config, Delivery, Guarantee, Guard, Http, Key};
+use super::{Config, Delivery, Guarantee, Guard, Http, Key, KeyFrom};
 use crate::event_time::{AllIdle, NamedStrategy, Panes, StateLimits, TumblingWindows};
 
 /// What the reading knows besides the settings.
@@ -44,7 +46,8 @@ pub(super) fn parse(
     report: &mut Report<'_>,
 ) -> Result<Config, Noted> {
     let kafka = kafka::parse(&settings.kafka, surroundings, report);
-    let sources = source::parse_all(&settings.source, surroundings, report);
+    let inputs = source::parse_all(&settings.source, surroundings, report);
+    topics::check_that_each_is_read_once(settings, report);
     let window = parse_window(&settings.window, report);
     let emit_interval = report.value(
         &KeyPath::of("watermark.emit_interval"),
@@ -58,10 +61,11 @@ pub(super) fn parse(
         "write \"hold\"",
         |text| values::word(text, &ALL_IDLE),
     );
-    let source = sources.as_ref().ok().and_then(|sources| sources.first());
-    let key = grouping::parse_key(&settings.key, source, report);
+    let tables = inputs.as_ref().map(source::Inputs::tables).unwrap_or_default();
+    let across_topics = topics::are_several(settings);
+    let key = grouping::parse_key(&settings.key, &tables, across_topics, report);
     let aggregates =
-        grouping::parse_aggregates(&settings.aggregate, source, key.as_ref().ok(), report);
+        grouping::parse_aggregates(&settings.aggregate, &tables, key.as_ref().ok(), report);
     let guard = parse_guard(&settings.guard, report);
     let limits = parse_limits(&settings.limits, report);
     let results = output::parse_results(&settings.results, report);
@@ -82,15 +86,17 @@ pub(super) fn parse(
     let service = parse_service(&settings.service, key.as_ref().ok(), report);
 
     let (windows, allowed_lateness, panes) = window?;
-    let (sources, emit_interval, key, aggregates) = (sources?, emit_interval?, key?, aggregates?);
-    source::warn_of_short_timeouts(&sources, emit_interval, report);
+    let (emit_interval, key, aggregates) = (emit_interval?, key?, aggregates?);
+    source::warn_of_short_timeouts(&tables, emit_interval, report);
     let (subtasks, shutdown_timeout) = service?;
-    source::warn_of_unused_fields(&sources, &key, &aggregates, report);
+    source::warn_of_unused_fields(&tables, &key, &aggregates, report);
+    let source::Inputs { sources, patterns } = inputs?;
     Ok(Config {
         // Of all layers, which are not known here.
         fingerprint: String::new(),
         kafka: kafka?,
         sources,
+        patterns,
         windows,
         allowed_lateness,
         panes,
@@ -267,10 +273,18 @@ fn parse_service(
     );
     let subtasks = subtasks?;
     if subtasks > 1 && key.is_some_and(Key::needs_all_partitions) {
+        let (why, other) = match key.map(|key| &key.from) {
+            Some(KeyFrom::Message) => {
+                ("several topics the records of one message key are in several partitions", "")
+            }
+            _ => (
+                "key.fields the records of one key are in all partitions",
+                "take the message key (key.from = \"message\"), or ",
+            ),
+        };
         let problem = format!(
-            "is {subtasks}, but with key.fields the records of one key are in all partitions, and each subtask would \
-             count only those of its own; write 1, or take the message key (key.from = \"message\"), or have a result \
-             for each partition (key.partial = true)"
+            "is {subtasks}, but with {why}, and each subtask would count only those of its own; write 1, or {other}have \
+             a result for each partition (key.partial = true)"
         );
         return Err(report.fault(&subtasks_key, problem));
     }

@@ -1,6 +1,6 @@
 //! The topics that are written, and how.
 
-use super::values;
+use super::{topics, values};
 use crate::config::fault::{Noted, Report};
 use crate::config::key_path::KeyPath;
 use crate::config::settings::{ResultsSettings, Settings, TopicSettings, TopicsSettings};
@@ -85,15 +85,23 @@ pub(super) fn parse_topics(
 /// Each topic has one use. Looks at what is written, so that a fault elsewhere hides none of these.
 pub(super) fn check_topics(settings: &Settings, report: &mut Report<'_>) {
     let mut taken: Vec<(&str, &str, &str)> = Vec::new();
-    let inputs: Vec<&str> =
-        settings.source.iter().filter_map(|source| source.topic.as_deref()).collect();
+    let inputs: Vec<&str> = topics::named(settings).map(|(_, topic)| topic).collect();
+    let an_input = if inputs.len() > 1 { "an input topic" } else { "the input topic" };
     for input in &inputs {
-        taken.push((input, "the input topic", "the service would read what it writes"));
+        taken.push((input, an_input, "the service would read what it writes"));
     }
     let changelogs: Vec<String> = match settings.kafka.group_id.as_deref() {
         Some(group) => inputs.iter().map(|input| format!("{group}-{input}-changelog")).collect(),
         None => Vec::new(),
     };
+    for (key, topic) in topics::named(settings) {
+        if changelogs.iter().any(|changelog| changelog == topic) {
+            let problem = format!(
+                "\"{topic}\" is the changelog topic of another input; the state is kept there"
+            );
+            report.fault(&key, problem);
+        }
+    }
     for changelog in &changelogs {
         taken.push((changelog, "the changelog topic", "the state is kept there"));
         if changelog.len() > values::LONGEST_TOPIC {
@@ -119,6 +127,16 @@ pub(super) fn check_topics(settings: &Settings, report: &mut Report<'_>) {
                 &KeyPath::of(key),
                 format!("\"{topic}\" is also {other}, and {reason}; give it a topic of its own"),
             );
+        }
+        for (key, pattern) in topics::patterns(settings) {
+            if pattern.matches(topic) {
+                let pattern = pattern.as_str();
+                let problem = format!(
+                    "\"{pattern}\" matches \"{topic}\", {use_of_it}: the service would read what it writes; write a \
+                     narrower pattern, or give the other topic another name"
+                );
+                report.fault(&key, problem);
+            }
         }
         taken.push((topic, use_of_it, "readers could not tell the two apart"));
     }

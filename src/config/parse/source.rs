@@ -3,50 +3,76 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Surroundings, and_one_more, values};
+use super::topics::Named;
+use super::{Surroundings, and_one_more, exceptions, topics, values};
 use crate::codec::FieldPath;
 use crate::config::fault::{Noted, Report};
 use crate::config::key_path::KeyPath;
 use crate::config::settings::{SourceSettings, StrategySettings, TimestampSettings};
 use crate::config::{
-    Aggregate, Key, KeyFrom, OnMissing, Source, Start, Timestamp, TimestampFrom, TimestampUnit,
+    Aggregate, Key, KeyFrom, OnMissing, Source, SourcePattern, Start, Timestamp, TimestampFrom,
+    TimestampUnit,
 };
 use crate::event_time::{AdaptiveSettings, WatermarkStrategy};
+
+/// What is read: topics that are named, and patterns.
+#[derive(Debug, Default)]
+pub(super) struct Inputs {
+    pub(super) sources: Vec<Source>,
+    pub(super) patterns: Vec<SourcePattern>,
+}
+
+impl Inputs {
+    /// One source of each `[[source]]`.
+    pub(super) fn tables(&self) -> Vec<&Source> {
+        let mut tables: Vec<&Source> = Vec::new();
+        let patterns = self.patterns.iter().map(|pattern| &pattern.source);
+        for source in self.sources.iter().chain(patterns) {
+            if tables.iter().all(|seen| seen.table != source.table) {
+                tables.push(source);
+            }
+        }
+        tables
+    }
+}
 
 pub(super) fn parse_all(
     settings: &[SourceSettings],
     surroundings: &Surroundings<'_>,
     report: &mut Report<'_>,
-) -> Result<Vec<Source>, Noted> {
+) -> Result<Inputs, Noted> {
     let list = KeyPath::of("source");
     if settings.is_empty() {
         let hint = "write one [[source]] with `topic`, `timestamp` and `watermark`";
         return Err(report.missing(&list, hint));
     }
-    if settings.len() > 1 {
-        let problem = "is one source too many; several sources come in a later version";
-        report.fault(&list.place(1), problem);
-    }
-    let mut sources = Ok(Vec::new());
+    let mut inputs = Ok(Inputs::default());
     for (place, source) in settings.iter().enumerate() {
-        let source = parse(source, &list.place(place), surroundings, report);
-        sources = and_one_more(sources, source);
+        let at = list.place(place);
+        let named = topics::parse(source, &at, report);
+        let source = parse(source, place, &at, surroundings, report);
+        inputs = inputs.and_then(|mut inputs: Inputs| {
+            let source = source?;
+            match named? {
+                Named::Pattern(pattern) => inputs.patterns.push(SourcePattern { pattern, source }),
+                Named::Topics(topics) => inputs
+                    .sources
+                    .extend(topics.into_iter().map(|topic| Source { topic, ..source.clone() })),
+            }
+            Ok(inputs)
+        });
     }
-    sources
+    inputs
 }
 
+/// A source without its topics.
 fn parse(
     settings: &SourceSettings,
+    table: usize,
     at: &KeyPath,
     surroundings: &Surroundings<'_>,
     report: &mut Report<'_>,
 ) -> Result<Source, Noted> {
-    let topic = report.value(
-        &at.key("topic"),
-        settings.topic.as_ref(),
-        "write the name of the input topic",
-        values::topic,
-    );
     let timestamp = parse_timestamp(&settings.timestamp, &at.key("timestamp"), report);
     let watermark = at.key("watermark");
     let strategy = parse_strategy(&settings.watermark, &watermark, surroundings, report);
@@ -57,6 +83,14 @@ fn parse(
         "write \"30s\"",
         values::positive_or_off,
     );
+    let partitions = exceptions::parse_partitions(
+        &settings.partitions,
+        &at.key("partitions"),
+        strategy.as_ref().map_err(|noted| *noted),
+        idle_timeout,
+        report,
+    );
+    let heartbeat = exceptions::parse_heartbeat(&settings.heartbeat, &at.key("heartbeat"), report);
     let fields = parse_fields(&settings.fields, &at.key("fields"), report);
     let start =
         report.value(&at.key("start"), settings.start.as_ref(), "write \"earliest\"", parse_start);
@@ -67,11 +101,14 @@ fn parse(
         |text| values::word(text, &ON_MISSING),
     );
     Ok(Source {
-        topic: topic?,
+        topic: String::new(),
+        table,
         timestamp: timestamp?,
         strategy: strategy?,
         marker: marker?,
         idle_timeout: idle_timeout?,
+        partitions: partitions?,
+        heartbeat: heartbeat?,
         fields: fields?,
         start: start?,
         on_missing: on_missing?,
@@ -287,31 +324,36 @@ pub(crate) fn parse_start(text: &str) -> Result<Start, String> {
 
 /// Silence is looked for at the periodic emission, so a timeout of a few of them is found late and unevenly.
 pub(super) fn warn_of_short_timeouts(
-    sources: &[Source],
+    tables: &[&Source],
     emit_interval: Duration,
     report: &mut Report<'_>,
 ) {
     // With an interval of zero a periodic emission still runs at the default.
     let interval = if emit_interval.is_zero() { Duration::from_millis(200) } else { emit_interval };
-    for (place, source) in sources.iter().enumerate() {
-        if let Some(timeout) = source.idle_timeout
-            && timeout < interval.saturating_mul(5)
-        {
-            let key = KeyPath::of("source").place(place).key("watermark").key("idle_timeout");
-            report.warn(
-                &key,
-                format!(
-                    "{timeout:?} is less than five times watermark.emit_interval ({interval:?}); silence is only looked \
-                     for that often, so partitions will fall idle late and unevenly"
-                ),
-            );
+    for source in tables {
+        let own = source.partitions.values().filter_map(|terms| terms.idle_timeout).min();
+        let at = KeyPath::of("source").place(source.table);
+        let timeouts = [
+            (at.key("watermark").key("idle_timeout"), source.idle_timeout),
+            (at.key("partitions"), own.filter(|own| Some(*own) != source.idle_timeout)),
+        ];
+        for (key, timeout) in timeouts {
+            if let Some(timeout) = timeout.filter(|timeout| *timeout < interval.saturating_mul(5)) {
+                report.warn(
+                    &key,
+                    format!(
+                        "{timeout:?} is less than five times watermark.emit_interval ({interval:?}); silence is only \
+                         looked for that often, so partitions will fall idle late and unevenly"
+                    ),
+                );
+            }
         }
     }
 }
 
 /// A logical field that nothing names is more likely mistyped than meant.
 pub(super) fn warn_of_unused_fields(
-    sources: &[Source],
+    tables: &[&Source],
     key: &Key,
     aggregates: &[Aggregate],
     report: &mut Report<'_>,
@@ -324,9 +366,9 @@ pub(super) fn warn_of_unused_fields(
         key_fields.contains(name)
             || aggregates.iter().any(|aggregate| aggregate.field.as_ref() == Some(name))
     };
-    for (place, source) in sources.iter().enumerate() {
+    for source in tables {
         for name in source.fields.keys().filter(|name| !used(name)) {
-            let key = KeyPath::of("source").place(place).key("fields").key(name);
+            let key = KeyPath::of("source").place(source.table).key("fields").key(name);
             report.warn(&key, "is used neither by key.fields nor by an aggregate");
         }
     }

@@ -6,6 +6,7 @@ mod layers;
 mod meaning;
 mod reference;
 mod rules;
+mod sources;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -38,7 +38,7 @@ fn entries() -> Vec<Entry> {
 fn known_names(path: &[&str]) -> Option<Vec<String>> {
     let mut probe = serde_json::json!({ "?": 1 });
     for name in path.iter().rev() {
-        let is_list = matches!(*name, "source" | "aggregate");
+        let is_list = matches!(*name, "source" | "aggregate" | "partitions");
         let inner = if is_list { serde_json::json!([probe]) } else { probe };
         probe = serde_json::json!({ *name: inner });
     }
@@ -83,8 +83,11 @@ fn every_key_of_the_reference_names_its_variable() {
         {
             continue;
         }
-        let is_table = matches!(name, "timestamp" | "watermark" | "fields") && section == "source";
+        let is_table =
+            matches!(name, "timestamp" | "watermark" | "fields" | "partitions" | "heartbeat")
+                && section == "source";
         let variable = entry.key.replace("source", "source.0").replace("aggregate", "aggregate.0");
+        let variable = variable.replace("source.0.partitions", "source.0.partitions.0");
         let variable = format!("TIDEGATE__{}", variable.replace('.', "__").to_uppercase());
         assert!(
             is_table || entry.comment.contains(&variable),

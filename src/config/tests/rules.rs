@@ -176,15 +176,6 @@ fn a_time_has_its_offset() {
 }
 
 #[test]
-fn there_is_one_source_for_now() {
-    let two = example_with(
-        "[window]",
-        "[[source]]\ntopic = \"b\"\ntimestamp.from = \"record\"\nwatermark.strategy = \"ascending\"\n[window]",
-    );
-    check_fault(load_text(&two, &[]), "source[1]", &["a later version"]);
-}
-
-#[test]
 fn names_in_a_result_are_told_apart() {
     check_overrides(&[
         ("aggregate[1].name=flights", "aggregate[1].name", &["there twice", "its own name"]),

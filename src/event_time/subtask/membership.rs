@@ -2,12 +2,28 @@
 
 use super::{Partition, Pending, Subtask};
 use crate::event_time::facts::{Assigned, PartitionState};
+use crate::event_time::settings::TopicSettings;
 use crate::event_time::shard::{Shard, ShardId, Sharding};
 use crate::event_time::time::{PartitionId, Watermark};
 use crate::event_time::watermark::{IdleClock, IdlenessTimer};
 use crate::event_time::window_operator::Size;
 
 impl Subtask {
+    /// Makes one more topic known; the number that it has.
+    ///
+    /// # Panics
+    /// With more topics than there are numbers.
+    pub fn add_topic(&mut self, topic: TopicSettings) -> u16 {
+        let number = u16::try_from(self.settings.topics.len());
+        self.settings.topics.push(topic);
+        number.unwrap_or_else(|_| panic!("there are numbers for {} topics", u16::MAX))
+    }
+
+    /// Has event time follow a partition in another way than the others of its topic, from its next assignment on.
+    pub fn except(&mut self, id: PartitionId, terms: TopicSettings) {
+        self.exceptions.insert(id, terms);
+    }
+
     /// Takes in a partition, active from now on, with what it brings along; without, it is new and its shard starts at
     /// the subtask watermark. A partition that is here already stays as it is. The shard that all share is brought by
     /// the first of them.
@@ -19,6 +35,7 @@ impl Subtask {
         let shard = self.shard_of(id);
         assert!(state.shard.is_none() || !self.holds(shard), "{shard:?} is here already");
         let topic = self.settings.topics.get(usize::from(id.topic));
+        let topic = topic.map(|topic| self.exceptions.get(&id).unwrap_or(topic));
         let Some(topic) = topic.filter(|_| self.place(id).is_none()) else {
             return Assigned::NotTaken;
         };

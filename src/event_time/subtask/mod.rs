@@ -9,14 +9,14 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::event_time::Event;
 use crate::event_time::facts::{Disposition, LateCause, Lateness, Output, Pane};
 use crate::event_time::multiplexer::{ChannelId, WatermarkMultiplexer, WatermarkStatus};
-use crate::event_time::settings::{AllIdle, SubtaskSettings};
+use crate::event_time::settings::{AllIdle, SubtaskSettings, TopicSettings};
 use crate::event_time::shard::{Shard, ShardId};
 use crate::event_time::time::{EventTime, Now, PartitionId, Watermark};
 use crate::event_time::watermark::{IdleClock, IdlenessTimer, WatermarkGenerator, WatermarkOutput};
 use crate::event_time::window_operator::{PaneAt, Size};
+use crate::event_time::{Event, Heartbeat};
 
 /// Event time of one subtask: joins generators, idleness, multiplexer and window operators.
 ///
@@ -54,6 +54,8 @@ use crate::event_time::window_operator::{PaneAt, Size};
 #[derive(Debug)]
 pub struct Subtask {
     settings: SubtaskSettings,
+    /// Partitions that event time follows in another way than the others of their topic.
+    exceptions: BTreeMap<PartitionId, TopicSettings>,
     multiplexer: WatermarkMultiplexer,
     /// In the order of assignment, which is the order of the periodic emission.
     partitions: Vec<Partition>,
@@ -110,6 +112,7 @@ impl Subtask {
     pub fn new(settings: SubtaskSettings) -> Self {
         Self {
             settings,
+            exceptions: BTreeMap::new(),
             multiplexer: WatermarkMultiplexer::default(),
             partitions: Vec::new(),
             places: Vec::new(),
@@ -195,6 +198,36 @@ impl Subtask {
             }
         }
         disposition
+    }
+
+    /// Takes in a sign of life. One that is no activity ends no idleness, though its watermark counts as soon as its
+    /// partition does. Whether the partition is here.
+    ///
+    /// # Panics
+    /// If outputs of before are still there, as with a record.
+    pub fn on_heartbeat(&mut self, id: PartitionId, heartbeat: Heartbeat) -> bool {
+        assert!(self.pending.is_empty(), "outputs must be taken before the next event");
+        let Some(partition) = self.place(id).and_then(|place| self.partitions.get_mut(place))
+        else {
+            return false;
+        };
+        let channel = partition.channel;
+        if let Some(idleness) = partition.idleness.as_mut().filter(|_| heartbeat.is_activity) {
+            idleness.activity();
+        }
+        let Some(watermark) = heartbeat.watermark else { return true };
+        let raised = if heartbeat.is_activity {
+            let mut output = WatermarkOutput::default();
+            output.emit(watermark);
+            self.apply(id, channel, output)
+        } else {
+            self.multiplexer.raise(channel, watermark)
+        };
+        if raised && self.may_move(self.multiplexer.watermark(channel)) {
+            let candidate = self.candidate(None);
+            self.combine(candidate);
+        }
+        true
     }
 
     /// Lets the idle clocks run, those of partitions that are held excepted. The owner hands in the time that passed in
@@ -351,8 +384,8 @@ impl Subtask {
         let bound = greatest(
             &mut self.partitions.iter().filter_map(|partition| partition.generator.bound()),
         );
-        let timeout =
-            greatest(&mut self.settings.topics.iter().filter_map(|topic| topic.idle_timeout));
+        let terms = self.settings.topics.iter().chain(self.exceptions.values());
+        let timeout = greatest(&mut terms.filter_map(|topic| topic.idle_timeout));
         let steady = since.wall + now.monotonic.since(since.monotonic);
         Some(Watermark(now.wall.min(steady) - bound - timeout))
     }

@@ -5,7 +5,7 @@ mod page;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -15,8 +15,10 @@ use super::server::Limits;
 use super::*;
 use crate::event_time::{AllIdle, TumblingWindows};
 use crate::event_time::{EventTime, MonotonicTime, Now, PartitionId, TimeWindow, WatermarkStatus};
+use crate::insight::advise::Terms as AdviseTerms;
+use crate::insight::explain::Terms as ExplainTerms;
 use crate::insight::{
-    FiredWindow, PartitionHistory, PartitionSnapshot, Phase, RestoringPartition, Snapshot,
+    FiredWindow, JobTerms, PartitionHistory, PartitionSnapshot, Phase, RestoringPartition, Snapshot,
 };
 use crate::metrics::{MetricsInfo, SourceInfo};
 
@@ -67,14 +69,12 @@ fn state(now: Arc<Mutex<Now>>, subtasks: u16) -> HttpState {
         bound: None,
         is_live: false,
     };
-    HttpState {
-        metrics,
-        watches,
-        clock,
+    let terms = JobTerms {
         topics: ["orders".to_owned()].into(),
-        explain_terms: Arc::new(explain_terms),
-        advise_terms: [advise_terms].into(),
-    }
+        explain: Arc::new(explain_terms),
+        advise: [advise_terms].into(),
+    };
+    HttpState { metrics, watches, clock, terms: Arc::new(move || terms.clone()) }
 }
 
 async fn bench() -> Bench {

@@ -45,7 +45,7 @@ pub struct Terms {
 pub struct SourceTerms {
     /// The watermark strategy's name.
     pub strategy: String,
-    /// After this much silence a partition is idle.
+    /// The longest silence after which one of its partitions is idle.
     pub idle_timeout: Option<Duration>,
 }
 
@@ -53,7 +53,13 @@ impl From<&Config> for Terms {
     fn from(config: &Config) -> Self {
         let terms = |source: &crate::config::Source| SourceTerms {
             strategy: source.strategy.name().to_owned(),
-            idle_timeout: source.idle_timeout,
+            idle_timeout: source
+                .partitions
+                .values()
+                .map(|terms| terms.idle_timeout)
+                .chain([source.idle_timeout])
+                .max()
+                .flatten(),
         };
         Self {
             topics: config.sources.iter().map(|source| source.topic.clone()).collect(),

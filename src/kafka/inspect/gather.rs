@@ -57,12 +57,15 @@ pub(super) fn gather(
     terms: Terms,
     clock: Clock,
     clients: &Arc<Clients>,
-) -> Result<Facts, Unreached> {
+) -> Result<(Facts, Config), Unreached> {
     let timeout = terms.timeout;
     let deadline = || Deadline::new(clock, timeout);
     let names = Arc::new(TopicNumbers::new(config));
     let consumer = clients.without_group(Arc::clone(&names))?;
     let metadata = reach(config, &consumer, &deadline(), timeout)?;
+    let there = metadata.topics().iter().map(MetadataTopic::name);
+    names.0.admit(there).map_err(ConnectError::from)?;
+    let config = &config.with_topics_of(&names.0);
     let admin = clients.admin()?;
     let mut facts = Facts::new();
     facts.brokers = brokers(&admin, &metadata, timeout)?;
@@ -97,7 +100,7 @@ pub(super) fn gather(
     if terms.write_probe {
         facts.probe = Some(probe::probe(config, &admin, clock, timeout));
     }
-    Ok(facts)
+    Ok((facts, config.clone()))
 }
 
 /// Waits until a broker has answered, and returns what it knows.
@@ -247,7 +250,7 @@ fn creations(
         }
     }
     for (number, name) in changelog_topics(config).into_iter().filter(|(_, name)| missing(name)) {
-        let input = config.sources.get(usize::from(number));
+        let input = config.sources.get(usize::from(number)).or(config.sources.first());
         let input = input.and_then(|source| facts.there(&source.topic));
         let of_input = input.map_or(config.topics.partitions, |input| input.partitions);
         let partitions = if config.key.needs_all_partitions() { 1 } else { of_input };

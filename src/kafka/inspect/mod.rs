@@ -43,7 +43,7 @@ pub fn inspect(config: &Config, terms: Terms, clock: Clock) -> Report {
     let clients = Arc::new(Clients::new(config, 0, clock, Arc::new(|_, _| {})));
     let gathered = gather::gather(config, terms, clock, &clients);
     let findings = match gathered {
-        Ok(facts) => findings(config, &facts),
+        Ok((facts, config)) => findings(&config, &facts),
         Err(unreached) => cluster::unreached(config, &unreached),
     };
     Report { findings }

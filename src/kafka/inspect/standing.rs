@@ -11,9 +11,9 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::cluster::sees_everything;
 use super::facts::{Facts, Found, GroupUnseen, Log, State};
 use super::gather::Deadline;
-use crate::config::Config;
+use crate::config::{Config, Inputs};
 use crate::event_time::PartitionId;
-use crate::kafka::admin::{self, changelog_topics};
+use crate::kafka::admin::{self, ChangelogTopics};
 use crate::kafka::changelog::KafkaChangelog;
 use crate::kafka::client::{Clients, TopicNumbers, ends_of};
 use crate::kafka::members::Group;
@@ -97,7 +97,8 @@ fn ends(
     end: Offset,
     timeout: Duration,
 ) -> Result<BTreeMap<PartitionId, i64>, String> {
-    let asked = partitions.iter().map(|id| (names.name(*id), id.partition));
+    let asked: Vec<_> = partitions.iter().map(|id| (names.name(*id), id.partition)).collect();
+    let asked = asked.iter().map(|(topic, partition)| (topic.as_str(), *partition));
     let ends = ends_of(looker, asked, end, timeout).map_err(|error| error.to_string())?;
     let ends = ends
         .iter()
@@ -113,7 +114,8 @@ pub(super) fn state(
     partitions: &BTreeSet<PartitionId>,
     deadline: &impl Fn() -> Deadline,
 ) -> State {
-    let topics = changelog_topics(config);
+    let names = ChangelogTopics::new(config, &Inputs::new(config));
+    let topics = names.written();
     let there: BTreeMap<u16, i32> = topics
         .iter()
         .filter_map(|(number, name)| Some((*number, facts.there(name)?.partitions)))
@@ -132,7 +134,7 @@ pub(super) fn state(
     let is_at_work = facts.group.as_ref().is_ok_and(|group| !group.members.is_empty());
     let mut tries = if is_at_work { TRIES_AT_WORK } else { 1 };
     loop {
-        let changelog = KafkaChangelog::new(Arc::clone(&source.clients), topics.clone());
+        let changelog = KafkaChangelog::new(Arc::clone(&source.clients), names.clone());
         let mut onlooker = Onlooker { changelog, there: there.clone(), absent: VecDeque::new() };
         let outcome = rehearse(config, partitions, source, &mut onlooker, &deadline());
         tries -= 1;

@@ -35,7 +35,7 @@ pub(super) fn findings(config: &Config, facts: &Facts) -> Vec<Finding> {
         if let Some(topic) = presence("changelog", &name, facts, &mut findings) {
             let needed = [Operation::Read, Operation::Write];
             rights("changelog", &name, topic, &needed, &mut findings);
-            let input = config.sources.get(usize::from(number));
+            let input = config.sources.get(usize::from(number)).or(config.sources.first());
             let input = input.and_then(|source| facts.there(&source.topic));
             changelog(&name, topic, input, config, &mut findings);
         }

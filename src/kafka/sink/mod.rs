@@ -23,7 +23,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use crate::clock::Clock;
 use crate::config::{Config, Guarantee};
 use crate::event_time::{MonotonicTime, Sharding};
-use crate::kafka::admin::{self, ConnectError};
+use crate::kafka::admin::{self, ChangelogTopics, ConnectError};
 use crate::kafka::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use crate::kafka::ending::EndsAside;
 use crate::kafka::oauth::Held;
@@ -39,7 +39,8 @@ pub struct KafkaSink {
     producer: Arc<EndsAside<Held<BaseProducer<Deliveries>>>>,
     consumer: Arc<Held<BaseConsumer<ConsumerEvents>>>,
     clients: Arc<Clients>,
-    inputs: TopicNumbers,
+    inputs: Arc<TopicNumbers>,
+    changelogs: ChangelogTopics,
     topics: BTreeMap<OutputTopic, String>,
     limits: BTreeMap<OutputTopic, TopicLimits>,
     guarantee: Guarantee,
@@ -151,20 +152,22 @@ impl KafkaSink {
     pub(super) fn new(
         config: &Config,
         clients: Arc<Clients>,
-        consumer: Arc<Held<BaseConsumer<ConsumerEvents>>>,
+        (consumer, inputs): (Arc<Held<BaseConsumer<ConsumerEvents>>>, Arc<TopicNumbers>),
         limits: BTreeMap<OutputTopic, TopicLimits>,
         clock: Clock,
         time: &impl Time,
         trims: bool,
     ) -> Result<Option<Self>, ConnectError> {
-        let topics = admin::written_topics(config);
+        let topics = admin::written_topics(config, &inputs.0);
+        let changelogs = ChangelogTopics::new(config, &inputs.0);
         let (least, greatest) = message_bytes(&limits);
         let producer = Arc::new(clients.producer(least, greatest)?);
         let mut sink = Self {
             producer,
             consumer,
             clients,
-            inputs: TopicNumbers::new(config),
+            inputs,
+            changelogs,
             topics,
             limits,
             guarantee: config.delivery.guarantee,
@@ -249,7 +252,7 @@ impl KafkaSink {
         let mut list = TopicPartitionList::new();
         for (id, (offset, mark)) in next {
             let fault = |error: KafkaError| SinkError::Fatal(error.to_string());
-            let mut element = list.add_partition(self.inputs.name(*id), id.partition);
+            let mut element = list.add_partition(&self.inputs.name(*id), id.partition);
             element.set_offset(Offset::Offset(*offset)).map_err(fault)?;
             element.set_metadata(metadata(*mark));
         }
@@ -295,6 +298,10 @@ impl KafkaSink {
 impl TransactionalSink for KafkaSink {
     fn send(&mut self, message: &Message) -> Result<(), SinkError> {
         self.begin()?;
+        if let OutputTopic::Changelog(number) = message.to {
+            // A pattern may have brought its input since.
+            self.topics.entry(message.to).or_insert_with(|| self.changelogs.name(number));
+        }
         let topic = self.topics.get(&message.to).map_or("", String::as_str);
         let mut record = record(message, topic);
         let began = self.clock.monotonic();

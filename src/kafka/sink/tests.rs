@@ -6,7 +6,7 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 use super::*;
-use crate::config::{Sources, load};
+use crate::config::{Inputs, Sources, load};
 use crate::event_time::{Now, PartitionId};
 use crate::kafka::{Cluster, connect};
 
@@ -69,8 +69,16 @@ fn sink(cluster: &MockCluster<'_, impl ProducerContext>) -> KafkaSink {
     std::fs::remove_file(file).unwrap();
     let clock = Clock::start();
     let on_error = Arc::new(|_: &str, _: bool| {});
-    let edges =
-        connect(&loaded.unwrap().config, Cluster::Embedded, clock, 0, &Running(clock), on_error);
+    let config = loaded.unwrap().config;
+    let edges = connect(
+        &config,
+        &Inputs::new(&config),
+        Cluster::Embedded,
+        clock,
+        0,
+        &Running(clock),
+        on_error,
+    );
     edges.unwrap().unwrap().sink
 }
 

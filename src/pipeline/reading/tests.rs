@@ -30,7 +30,7 @@ fn written() -> (Terms, Vec<Sent>) {
         sharding: Sharding::PerPartition,
         all_idle: AllIdle::Hold,
     });
-    let key = Key { from: KeyFrom::Message, partial: false };
+    let key = Key { from: KeyFrom::Message, partial: false, across_topics: false };
     let layout = Layout::new(windows.windows, windows.panes, &key, &[]);
     let mut messages = Vec::new();
     for partition in 0..SHARDS {
@@ -53,6 +53,7 @@ fn written() -> (Terms, Vec<Sent>) {
         layout,
         guarantee: Guarantee::ExactlyOnce,
         topics: vec!["in".to_owned()],
+        of_all: PartitionId { topic: 0, partition: 0 },
         threads: 1,
     };
     (terms, messages)

@@ -16,8 +16,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::config::Source;
 use tidegate::event_time::PartitionId;
 use tidegate::pipeline::{CommittedOffset, Message, NextOffsets, OutputTopic, Polled, TopicLimits};
 
@@ -229,6 +231,8 @@ pub(crate) struct State {
     pub(crate) rebalances: VecDeque<(Duration, Polled<()>)>,
     pub(crate) group: Option<Group>,
     pub(crate) clients: Vec<ClientState>,
+    /// All input topics by number, where some come that the configuration does not name.
+    pub(crate) sources: Vec<Arc<Source>>,
     /// What the topics take.
     pub(crate) limits: BTreeMap<OutputTopic, TopicLimits>,
     /// Limits that change once so many commits have been made.
@@ -294,6 +298,7 @@ impl Broker {
             rebalances: [(Duration::ZERO, Polled::Assigned(all))].into(),
             group: None,
             clients: Vec::new(),
+            sources: Vec::new(),
             limits,
             shrinks: Vec::new(),
             outputs: BTreeMap::new(),

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::config;
 use tidegate::event_time::{MonotonicTime, PartitionId};
 use tidegate::pipeline::{
     CommittedOffset, Ends, InputRecord, Polled, Progress, Source, SourceError,
@@ -131,6 +133,10 @@ impl Source for Client {
         let mut state = self.ask(Call::Leave)?;
         state.give_all_up(self.number);
         Ok(())
+    }
+
+    fn new_topics(&self, known: usize) -> Vec<Arc<config::Source>> {
+        self.broker.with(|state| state.sources.iter().skip(known).cloned().collect())
     }
 
     fn name(&self) -> String {

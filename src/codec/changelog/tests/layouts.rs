@@ -26,7 +26,7 @@ fn a_layout_tells_what_windows_depend_on() {
     };
     let windows = TumblingWindows::new(Duration::from_mins(1), -500).unwrap();
     let fields = |names: &[&str]| KeyFrom::Fields(names.iter().map(|n| (*n).to_owned()).collect());
-    let key = Key { from: fields(&["origin"]), partial: false };
+    let key = Key { from: fields(&["origin"]), partial: false, across_topics: false };
     let aggregates = vec![
         aggregate("n", AggregateFunction::Count, None),
         aggregate("delay", AggregateFunction::Sum, Some("delay_min")),
@@ -50,11 +50,11 @@ fn a_layout_tells_what_windows_depend_on() {
     assert!(text(&key, &typed).ends_with("sum(delay_min:integer)"));
     let partial = Key { partial: true, ..key };
     assert!(text(&partial, &[]).contains("shards=per_partition"));
-    let message = Key { from: KeyFrom::Message, partial: false };
+    let message = Key { from: KeyFrom::Message, partial: false, across_topics: false };
     assert!(text(&message, &[]).contains("key=message shards=per_partition"));
     // Nothing can be taken for something else.
-    let one = Key { from: fields(&["a,b"]), partial: false };
-    let two = Key { from: fields(&["a", "b"]), partial: false };
+    let one = Key { from: fields(&["a,b"]), partial: false, across_topics: false };
+    let two = Key { from: fields(&["a", "b"]), partial: false, across_topics: false };
     assert_ne!(text(&one, &[]), text(&two, &[]));
 }
 

@@ -52,7 +52,7 @@ fn layout_of(settings: &SubtaskSettings) -> Layout {
         Sharding::OneForAll => KeyFrom::Fields(vec!["key".to_owned()]),
         Sharding::PerPartition => KeyFrom::Message,
     };
-    let key = Key { from, partial: false };
+    let key = Key { from, partial: false, across_topics: false };
     Layout::new(settings.window.windows, settings.window.panes, &key, &aggregates)
 }
 

@@ -1,0 +1,90 @@
+//! Looks for topics that match a pattern, beside the loop: a list of all topics may take as long as the brokers do.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use rdkafka::consumer::Consumer as _;
+
+use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
+use crate::config::{Config, Inputs, TwoPatterns};
+
+/// A thread that takes topics in as they are seen, for as long as this is held.
+#[derive(Debug)]
+pub(super) struct TopicWatch {
+    shared: Arc<Shared>,
+    thread: Thread,
+}
+
+#[derive(Debug)]
+struct Shared {
+    ended: AtomicBool,
+    fault: Mutex<Option<TwoPatterns>>,
+}
+
+impl TopicWatch {
+    /// The watch of a configuration, if it has patterns.
+    pub(super) fn of(
+        config: &Config,
+        clients: &Arc<Clients>,
+        topics: &TopicNumbers,
+    ) -> Option<Self> {
+        if !topics.0.have_patterns() {
+            return None;
+        }
+        let every = config.kafka.consumer_property("topic.metadata.refresh.interval.ms");
+        let every = every.and_then(|ms| ms.parse().ok()).map_or(EVERY, Duration::from_millis);
+        let shared = Arc::new(Shared { ended: AtomicBool::new(false), fault: Mutex::default() });
+        let thread = Self::spawn(Arc::clone(&shared), Arc::clone(clients), topics.0.clone(), every);
+        let thread =
+            thread.inspect_err(|error| tracing::error!(%error, "{NOT_LOOKED_FOR}")).ok()?;
+        Some(Self { shared, thread: thread.thread().clone() })
+    }
+
+    fn spawn(
+        shared: Arc<Shared>,
+        clients: Arc<Clients>,
+        inputs: Inputs,
+        every: Duration,
+    ) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("topics".to_owned()).spawn(move || {
+            let mut looker = None;
+            loop {
+                std::thread::park_timeout(every);
+                if shared.ended.load(Ordering::Acquire) {
+                    return;
+                }
+                // Where there can be no client, or no answer, it is tried again.
+                if looker.is_none() {
+                    looker = clients.looker().ok();
+                }
+                let seen = looker.as_ref().map(|it| it.fetch_metadata(None, REQUEST_TIMEOUT));
+                let Some(Ok(metadata)) = seen else { continue };
+                let there = metadata.topics().iter().filter(|topic| !topic.partitions().is_empty());
+                let names = there.map(rdkafka::metadata::MetadataTopic::name);
+                if let Err(fault) = inputs.admit(names) {
+                    *shared.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+                    return;
+                }
+            }
+        })
+    }
+
+    /// What has put an end to it.
+    pub(super) fn fault(&self) -> Option<TwoPatterns> {
+        self.shared.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for TopicWatch {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+const NOT_LOOKED_FOR: &str = "there can be no thread that looks for new topics of the patterns";
+
+/// As often as the client looks for new partitions.
+const EVERY: Duration = Duration::from_secs(10);
