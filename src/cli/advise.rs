@@ -66,14 +66,29 @@ impl Advise {
     pub(super) fn execute(mut self, out: &mut Output) -> Result<(), Failure> {
         self.fill_configuration();
         let config = self.configuration.load()?.config;
-        let source = config.sources.iter().zip(0..);
-        let mut named = source.filter(|(s, _)| self.topic.as_ref().is_none_or(|t| *t == s.topic));
-        let Some((source, number)) = named.next() else {
-            let topic = self.topic.unwrap_or_default();
-            let fault = format!("topic `{topic}` is no source of the configuration");
+        let source = match &self.topic {
+            None => config.sources.first().cloned(),
+            Some(topic) => {
+                let named = config.sources.iter().find(|source| source.topic == *topic).cloned();
+                let by_pattern = || {
+                    let mut patterns = config.patterns.iter();
+                    let pattern = patterns.find(|pattern| pattern.pattern.matches(topic))?;
+                    Some(pattern.source_of(topic))
+                };
+                named.or_else(by_pattern)
+            }
+        };
+        let Some(source) = source else {
+            let fault = match self.topic {
+                Some(topic) => format!("topic `{topic}` is no source of the configuration"),
+                None => {
+                    "the configuration names no topic; give one that its pattern matches as --topic"
+                        .to_owned()
+                }
+            };
             return Err(Failure::Other(fault.into()));
         };
-        let advice = self.look(&config, source, number)?;
+        let advice = self.look(&config, &source, 0)?;
         if self.json {
             let json = serde_json::to_string_pretty(&advice);
             out.line(json.map_err(|error| Failure::Other(error.into()))?)?;

@@ -165,6 +165,7 @@ impl Inputs {
 
 impl Config {
     /// The same with every topic that there is by its name, as far as `inputs` has seen them.
+    #[must_use]
     pub fn with_topics_of(&self, inputs: &Inputs) -> Self {
         let sources = inputs.since(0).iter().map(|source| (**source).clone()).collect();
         Self { sources, ..self.clone() }

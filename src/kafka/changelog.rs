@@ -9,13 +9,14 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::admin::{ChangelogTopics, ConnectError};
+use super::admin::ConnectError;
 use super::changelog_topic;
 use super::client::{Clients, REQUEST_TIMEOUT, ends_of};
 use super::ending::EndsAside;
 use super::oauth::Held;
 use super::report::Reported;
 use super::right::MissingRight;
+use super::topic_names::ChangelogTopics;
 use crate::event_time::PartitionId;
 use crate::pipeline::{Changelog, ChangelogEvent, SourceError};
 

@@ -5,13 +5,12 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::metadata::Metadata;
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::admin::{
-    ChangelogTopics, ConnectError, FIRST_WAIT, answered, block_on, not_created, options,
-};
+use super::admin::{ConnectError, FIRST_WAIT, answered, block_on, not_created, options};
 use super::client::{Clients, REQUEST_TIMEOUT};
 use super::rebalance::ConsumerEvents;
 use super::report::Reported;
 use super::right::MissingRight;
+use super::topic_names::ChangelogTopics;
 use crate::config::{Config, Inputs};
 use crate::pipeline::{SourceError, Time};
 

@@ -30,6 +30,7 @@ pub mod sample;
 mod sink;
 mod source;
 mod stalls;
+mod topic_names;
 mod topic_watch;
 
 use std::collections::BTreeMap;
@@ -121,7 +122,7 @@ pub fn connect(
             else {
                 return Ok(None);
             };
-            let topics = admin::written_topics(config, inputs);
+            let topics = topic_names::written_topics(config, inputs);
             loop {
                 if let Some(limits) = admin::limits(&clients, &topics)? {
                     break limits;
@@ -135,7 +136,7 @@ pub fn connect(
         }
         Cluster::Embedded => BTreeMap::new(),
     };
-    let changelogs = admin::ChangelogTopics::new(config, inputs);
+    let changelogs = topic_names::ChangelogTopics::new(config, inputs);
     let changelog = KafkaChangelog::new(Arc::clone(&clients), changelogs);
     let source = KafkaSource::new(
         config,

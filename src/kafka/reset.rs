@@ -8,11 +8,12 @@ use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::OnError;
-use super::admin::{block_on, changelog_topics, options};
+use super::admin::{block_on, options};
 use super::client::{Clients, REQUEST_TIMEOUT, partitions_of};
 use super::members::Member;
 use super::oauth::Held;
 use super::report::Reported;
+use super::topic_names::changelog_topics;
 use crate::clock::Clock;
 use crate::config::{Config, Inputs, Start, TwoPatterns};
 use crate::event_time::EventTime;

@@ -56,6 +56,10 @@ pub fn read_results(
 /// The same cluster, with the results as the only input, another group, and another name.
 fn as_an_input(config: &Config, group_id: &str) -> Config {
     let mut config = config.clone();
+    if config.sources.is_empty() {
+        config.sources.extend(config.patterns.first().map(|pattern| pattern.source.clone()));
+    }
+    config.patterns.clear();
     config.sources.truncate(1);
     for source in &mut config.sources {
         source.topic.clone_from(&config.results.topic);

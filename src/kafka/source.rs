@@ -29,9 +29,9 @@ pub struct KafkaSource {
     pub(super) consumer: Arc<Held<BaseConsumer<ConsumerEvents>>>,
     pub(super) topics: Arc<TopicNumbers>,
     /// Of how many of them the group has heard; none before this member has joined.
-    subscribed: Cell<usize>,
+    pub(super) subscribed: Cell<usize>,
     /// Looks for topics that match a pattern.
-    watch: Option<TopicWatch>,
+    pub(super) watch: Option<TopicWatch>,
     pub(super) clients: Arc<Clients>,
     /// A static member, which keeps its partitions while it is away.
     stays: bool,
@@ -183,52 +183,6 @@ impl KafkaSource {
             partitions.extend(self.partitions_of(topic)?);
         }
         Ok(!self.committed(&partitions)?.is_empty())
-    }
-
-    fn partitions_of(&self, topic: u16) -> Result<Vec<PartitionId>, SourceError> {
-        let name = self.topics.name(PartitionId { topic, partition: 0 });
-        let metadata = self
-            .consumer
-            .fetch_metadata(Some(&name), REQUEST_TIMEOUT)
-            .map_err(|error| self.retry(&error))?;
-        let found = metadata.topics().iter().flat_map(rdkafka::metadata::MetadataTopic::partitions);
-        Ok(found.map(|partition| PartitionId { topic, partition: partition.id() }).collect())
-    }
-
-    /// The topics that the group has heard of; outside of it, all.
-    fn numbers(&self) -> std::ops::Range<u16> {
-        let subscribed = self.subscribed.get();
-        let count = if subscribed == 0 { self.topics.0.count() } else { subscribed };
-        0..u16::try_from(count).unwrap_or(u16::MAX)
-    }
-
-    /// Tells the group which topics are read.
-    fn subscribe(&self) -> Result<(), SourceError> {
-        let names = self.topics.names();
-        if names.is_empty() {
-            return Err(SourceError::Retry(
-                "no topic matches the patterns of the sources".to_owned(),
-            ));
-        }
-        let topics: Vec<&str> = names.iter().map(String::as_str).collect();
-        self.consumer.subscribe(&topics).map_err(|error| fatal(&error))?;
-        self.subscribed.set(names.len());
-        Ok(())
-    }
-
-    /// Joins the group anew where patterns have brought topics since.
-    fn look_for_topics(&self) -> Result<(), SourceError> {
-        if let Some(fault) = self.watch.as_ref().and_then(TopicWatch::fault) {
-            return Err(SourceError::Fatal(fault.to_string()));
-        }
-        let subscribed = self.subscribed.get();
-        if subscribed == 0 || self.topics.0.count() == subscribed {
-            return Ok(());
-        }
-        let new: Vec<_> =
-            self.topics.0.since(subscribed).iter().map(|source| source.topic.clone()).collect();
-        tracing::info!(topics = new.join(", "), "topics have come that match a pattern");
-        self.subscribe()
     }
 
     /// What an error from a poll means. Records that were deleted before they were read come as one too.

@@ -8,7 +8,10 @@ use std::time::Duration;
 use rdkafka::consumer::Consumer as _;
 
 use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
+use super::source::{KafkaSource, fatal};
 use crate::config::{Config, Inputs, TwoPatterns};
+use crate::event_time::PartitionId;
+use crate::pipeline::SourceError;
 
 /// A thread that takes topics in as they are seen, for as long as this is held.
 #[derive(Debug)]
@@ -81,6 +84,55 @@ impl Drop for TopicWatch {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         self.thread.unpark();
+    }
+}
+
+impl KafkaSource {
+    /// The topics that the group has heard of; outside of it, all.
+    pub(super) fn numbers(&self) -> std::ops::Range<u16> {
+        let subscribed = self.subscribed.get();
+        let count = if subscribed == 0 { self.topics.0.count() } else { subscribed };
+        0..u16::try_from(count).unwrap_or(u16::MAX)
+    }
+
+    /// Tells the group which topics are read.
+    pub(super) fn subscribe(&self) -> Result<(), SourceError> {
+        let names = self.topics.names();
+        if names.is_empty() {
+            return Err(SourceError::Retry(
+                "no topic matches the patterns of the sources".to_owned(),
+            ));
+        }
+        let topics: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.consumer.subscribe(&topics).map_err(|error| fatal(&error))?;
+        self.subscribed.set(names.len());
+        Ok(())
+    }
+
+    /// Joins the group anew where patterns have brought topics since.
+    pub(super) fn look_for_topics(&self) -> Result<(), SourceError> {
+        if let Some(fault) = self.watch.as_ref().and_then(TopicWatch::fault) {
+            return Err(SourceError::Fatal(fault.to_string()));
+        }
+        let subscribed = self.subscribed.get();
+        if subscribed == 0 || self.topics.0.count() == subscribed {
+            return Ok(());
+        }
+        let new: Vec<_> =
+            self.topics.0.since(subscribed).iter().map(|source| source.topic.clone()).collect();
+        tracing::info!(topics = new.join(", "), "topics have come that match a pattern");
+        self.subscribe()
+    }
+
+    /// The partitions that a topic has.
+    pub(super) fn partitions_of(&self, topic: u16) -> Result<Vec<PartitionId>, SourceError> {
+        let name = self.topics.name(PartitionId { topic, partition: 0 });
+        let metadata = self
+            .consumer
+            .fetch_metadata(Some(&name), REQUEST_TIMEOUT)
+            .map_err(|error| self.retry(&error))?;
+        let found = metadata.topics().iter().flat_map(rdkafka::metadata::MetadataTopic::partitions);
+        Ok(found.map(|partition| PartitionId { topic, partition: partition.id() }).collect())
     }
 }
 

@@ -27,15 +27,6 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         self.look_whether_complete()
     }
 
-    /// Topics that a pattern has brought: what is needed to read them, before the first of their partitions.
-    fn take_in_topics(&mut self) {
-        for source in self.source.new_topics(self.terms.topics.len()) {
-            tracing::info!(topic = source.topic, "a topic is new here");
-            self.terms.topics.push(source.topic.clone());
-            self.engine.add_topic(&source);
-        }
-    }
-
     pub(super) fn count_missing(&mut self, records: &[(PartitionId, u64)]) {
         for (id, missing) in records {
             self.engine.tally.partition(*id).missing += missing;

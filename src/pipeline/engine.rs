@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use super::edge::{InputRecord, Progress, SinkError, TransactionalSink};
 use super::history::Histories;
-use super::judge::judge;
+use super::judge::{judge, take_heartbeat};
 use super::message::{Message, OutputTopic};
+use super::topics::subtask_settings;
 use crate::codec::{
     Decoded, Decoder, Encoded, Encoder, RawRecord, Reason, Refusal, partition_name,
 };
-use crate::config::{Aggregate, Config, Guard, Key, PartitionTerms, Source};
+use crate::config::{Aggregate, Config, Guard, Key};
 use crate::event_time::{
     Disposition, EventTime, LateCause, LimitExceeded, MonotonicTime, Now, Output, Pane,
-    PartitionId, ShardId, Sharding, Subtask, SubtaskSettings, Timing, TopicSettings, Watermark,
-    WatermarkStatus, WindowSettings,
+    PartitionId, ShardId, Subtask, Timing, Watermark, WatermarkStatus,
 };
 use crate::insight::advise::Observations;
 use crate::insight::{FiredWindow, PartitionSnapshot, Phase, Snapshot, Tally};
@@ -34,12 +34,12 @@ pub(super) struct Engine<K> {
     pub(super) sent: usize,
     /// The largest message to each topic in the open transaction, in bytes.
     largest: BTreeMap<OutputTopic, usize>,
-    decoders: Vec<Decoder>,
+    pub(super) decoders: Vec<Decoder>,
     /// What further decoders are made with.
-    decoding: (Key, Vec<Aggregate>, Guard),
+    pub(super) decoding: (Key, Vec<Aggregate>, Guard),
     encoder: Encoder,
     encoded: Encoded,
-    topics: Vec<String>,
+    pub(super) topics: Vec<String>,
     progress: Option<ProgressRecords>,
     /// Whether an on-time pane was sent since the last commit.
     pub(super) fired_on_time: bool,
@@ -104,22 +104,6 @@ impl<K: TransactionalSink> Engine<K> {
         engine
     }
 
-    /// Makes ready for the records of one more topic, which has the next number.
-    pub(super) fn add_topic(&mut self, source: &Source) {
-        let (key, aggregates, guard) = &self.decoding;
-        self.decoders.push(Decoder::new(source, key, aggregates, *guard));
-        self.topics.push(source.topic.clone());
-        let number = self.subtask.add_topic(TopicSettings {
-            strategy: source.strategy.clone(),
-            idle_timeout: source.idle_timeout,
-        });
-        for (partition, terms) in &source.partitions {
-            let PartitionTerms { strategy, idle_timeout } = terms.clone();
-            let id = PartitionId { topic: number, partition: *partition };
-            self.subtask.except(id, TopicSettings { strategy, idle_timeout });
-        }
-    }
-
     /// Takes in one record.
     pub(super) fn on_record(&mut self, record: &impl InputRecord, now: Now) {
         let id = record.partition();
@@ -132,8 +116,7 @@ impl<K: TransactionalSink> Engine<K> {
         let Tally { partitions, topics, .. } = &mut self.tally;
         let (tally, of_topic) =
             (partitions.entry(id).or_default(), topics.entry(id.topic).or_default());
-        tally.records += 1;
-        tally.bytes += record.payload().map_or(0, |payload| payload.len() as u64);
+        tally.read(record.payload());
         let raw = RawRecord {
             key: record.key(),
             payload: record.payload(),
@@ -141,28 +124,14 @@ impl<K: TransactionalSink> Engine<K> {
             timestamp_header: decoder.timestamp_header().and_then(|name| record.header(name)),
         };
         let mut moved = true;
-        let message = match decoder.decode(raw, now.wall) {
+        let outcome = match decoder.decode(raw, now.wall) {
             Ok(Decoded::Tombstone) => {
                 tally.tombstones += 1;
                 return;
             }
             Ok(Decoded::Heartbeat(heartbeat)) => {
-                let windows = self.subtask.window_settings().windows;
-                let time = heartbeat.watermark.map(|watermark| watermark.0);
                 moved = false;
-                match time.filter(|time| windows.assign(*time).is_none()) {
-                    Some(time) => {
-                        let refusal = out_of_range(time);
-                        self.histories.refused(id, &refusal, &mut self.tally);
-                        Some(Message::dead_letter(record, topic_name, &refusal))
-                    }
-                    None => {
-                        let is_here = self.subtask.on_heartbeat(id, heartbeat);
-                        tally.heartbeats += u64::from(is_here);
-                        tally.ignored += u64::from(!is_here);
-                        None
-                    }
-                }
+                take_heartbeat(&mut self.subtask, tally, id, heartbeat).map_err(out_of_range)
             }
             Ok(Decoded::Event(event)) => match judge(
                 &mut self.subtask,
@@ -171,39 +140,36 @@ impl<K: TransactionalSink> Engine<K> {
                 (&event, raw.timestamp),
                 now,
             ) {
-                Disposition::Windowed => None,
+                Disposition::Windowed => Ok(None),
                 Disposition::Refired => {
                     tally.refired += 1;
-                    None
+                    Ok(None)
                 }
                 Disposition::Late(lateness) => {
                     tally.late_of(lateness.cause);
-                    Some(Message::late(record, topic_name, event.timestamp, &lateness))
+                    Ok(Some(Message::late(record, topic_name, event.timestamp, &lateness)))
                 }
                 Disposition::NotAssigned => {
                     moved = false;
                     tally.ignored += 1;
-                    None
+                    Ok(None)
                 }
-                Disposition::KeyLimit(limit) => {
-                    let refusal = Refusal { reason: Reason::KeyLimit, detail: over(limit) };
-                    self.histories.refused(id, &refusal, &mut self.tally);
-                    Some(Message::dead_letter(record, topic_name, &refusal))
-                }
+                Disposition::KeyLimit(limit) => Err(over(limit)),
                 Disposition::TimestampOutOfRange => {
                     moved = false;
-                    let refusal = out_of_range(event.timestamp);
-                    self.histories.refused(id, &refusal, &mut self.tally);
-                    Some(Message::dead_letter(record, topic_name, &refusal))
+                    Err(out_of_range(event.timestamp))
                 }
             },
             Err(refusal) => {
                 moved = false;
                 self.observations.on_refusal(id, record.offset(), &refusal, now.monotonic);
-                self.histories.refused(id, &refusal, &mut self.tally);
-                Some(Message::dead_letter(record, topic_name, &refusal))
+                Err(refusal)
             }
         };
+        let message = outcome.unwrap_or_else(|refusal| {
+            self.histories.refused(id, &refusal, &mut self.tally);
+            Some(Message::dead_letter(record, topic_name, &refusal))
+        });
         if self.emit_after_each_record && moved {
             self.subtask.on_record_emit(id, now);
         }
@@ -267,7 +233,7 @@ impl<K: TransactionalSink> Engine<K> {
                     let topic = pane.shard.partition().map(|id| usize::from(id.topic));
                     let topic = topic.and_then(|topic| self.topics.get(topic)).map(String::as_str);
                     self.encoder.result(&pane, topic.unwrap_or_default(), &mut self.encoded);
-                    let topic = topic.filter(|_| self.topics.len() > 1);
+                    let topic = topic.filter(|_| self.decoding.0.across_topics);
                     let message = Message::result(&self.encoded, &pane, topic);
                     self.put(message, now.wall);
                 }
@@ -433,6 +399,11 @@ fn fit_size(mut message: Message, sink: &impl TransactionalSink, tally: &mut Tal
 }
 
 impl crate::insight::PartitionTally {
+    fn read(&mut self, payload: Option<&[u8]>) {
+        self.records += 1;
+        self.bytes += payload.map_or(0, |payload| payload.len() as u64);
+    }
+
     fn late_of(&mut self, cause: LateCause) {
         for (count, counted) in self.late.iter_mut().zip(LateCause::ALL) {
             *count += u64::from(counted == cause);
@@ -472,8 +443,8 @@ fn out_of_range(timestamp: EventTime) -> Refusal {
 }
 
 /// What a record with a new key is told when a limit is reached.
-fn over(limit: LimitExceeded) -> String {
-    match limit {
+fn over(limit: LimitExceeded) -> Refusal {
+    let detail = match limit {
         LimitExceeded::Windows(most) => {
             format!("{most} windows are open, as many as limits.open_windows allows")
         }
@@ -485,27 +456,8 @@ fn over(limit: LimitExceeded) -> String {
                 "with this key the state would have more than the {most} bytes of limits.state_bytes"
             )
         }
-    }
-}
-
-pub(super) fn subtask_settings(config: &Config) -> SubtaskSettings {
-    SubtaskSettings {
-        // They are added one by one.
-        topics: Vec::new(),
-        window: WindowSettings {
-            windows: config.windows,
-            allowed_lateness: config.allowed_lateness,
-            panes: config.panes,
-            aggregates: config.aggregates.iter().map(|aggregate| aggregate.function).collect(),
-            limits: config.limits,
-        },
-        sharding: if config.key.needs_all_partitions() {
-            Sharding::OneForAll
-        } else {
-            Sharding::PerPartition
-        },
-        all_idle: config.all_idle,
-    }
+    };
+    Refusal { reason: Reason::KeyLimit, detail }
 }
 
 /// More than this is committed in several transactions.

@@ -1,8 +1,11 @@
 //! A record goes into the core, and what can be learnt from it is kept.
 
-use crate::event_time::{Disposition, Event, EventTime, Now, PartitionId, Subtask};
-use crate::insight::TopicTally;
+use super::message::Message;
+use crate::event_time::{
+    Disposition, Event, EventTime, Heartbeat, Now, PartitionId, Subtask, Watermark,
+};
 use crate::insight::advise::{Observations, Seen};
+use crate::insight::{PartitionTally, TopicTally};
 
 /// Has a record judged, and takes in how far it was behind.
 pub(super) fn judge(
@@ -32,6 +35,25 @@ pub(super) fn judge(
         tally.interarrival.add(gap, 1);
     }
     disposition
+}
+
+/// Takes in a sign of life, of which nothing is sent; one is refused whose time no window has.
+pub(super) fn take_heartbeat(
+    subtask: &mut Subtask,
+    tally: &mut PartitionTally,
+    id: PartitionId,
+    heartbeat: Heartbeat,
+) -> Result<Option<Message>, EventTime> {
+    let windows = subtask.window_settings().windows;
+    if let Some(Watermark(time)) = heartbeat.watermark
+        && windows.assign(time).is_none()
+    {
+        return Err(time);
+    }
+    let is_here = subtask.on_heartbeat(id, heartbeat);
+    tally.heartbeats += u64::from(is_here);
+    tally.ignored += u64::from(!is_here);
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod message;
 mod reading;
 mod recovery;
 mod rehearsal;
+mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::PipelineError;
 use super::edge::{Changelog, Source, Time};
-use super::engine::subtask_settings;
 use super::recovery::{Failure, Recovery, Stepped, Terms};
+use super::topics::subtask_settings;
 use crate::codec::changelog::ShardWriter;
 use crate::config::Config;
 use crate::event_time::{MonotonicTime, PartitionId, Watermark};

@@ -57,6 +57,21 @@ fn as_one(records: Vec<Record>, second: &str) -> Vec<Record> {
     records.into_iter().map(|it| if is_second(&it) { back(&it) } else { it }).collect()
 }
 
+/// The ledger's job with a second source that says everything in another way.
+fn two_sources(cluster: &Cluster, prefix: &str) -> String {
+    ledger::config(&cluster.bootstrap, prefix).replace(
+        "[window]",
+        &format!(
+            r#"[[source]]
+            topic = "{prefix}-second"
+            timestamp = {{ field = "at", unit = "rfc3339" }}
+            watermark = {{ max_out_of_orderness = "2s", idle_timeout = "5m" }}
+            fields = {{ k = "who", v = "amount" }}
+            [window]"#
+        ),
+    )
+}
+
 #[test]
 fn two_sources_are_one_stream_in_which_each_record_is_in_exactly_one_place_also_after_a_kill() {
     let (cluster, prefix) = (Cluster::new(Broker::shared()), "sources-two");
@@ -66,17 +81,7 @@ fn two_sources_are_one_stream_in_which_each_record_is_in_exactly_one_place_also_
     for output in ["out", "late", "dead"] {
         cluster.create(&format!("{prefix}-{output}"), 1, &[]);
     }
-    let config = ledger::config(&cluster.bootstrap, prefix).replace(
-        "[window]",
-        &format!(
-            r#"[[source]]
-            topic = "{second}"
-            timestamp = {{ field = "at", unit = "rfc3339" }}
-            watermark = {{ max_out_of_orderness = "2s", idle_timeout = "5m" }}
-            fields = {{ k = "who", v = "amount" }}
-            [window]"#
-        ),
-    );
+    let config = two_sources(&cluster, prefix);
     let mut feeds =
         (Feed::new(Order::Disorder, 11).over(FIRST), Feed::new(Order::Disorder, 12).over(SECOND));
     let mut feed = |count: usize| {
@@ -126,9 +131,17 @@ fn two_sources_are_one_stream_in_which_each_record_is_in_exactly_one_place_also_
     let of_second =
         |record: &&Record| record.header("tidegate.topic").is_some_and(|it| it == second);
     assert!(topic("late").iter().filter(of_second).count() > 0);
-    // One shard for all has one changelog, that of the topic that is named first.
+    // One shard for all has one changelog, that of the topic that is named first; another one must not become the first.
     let changelogs = cluster.topics(&format!("{prefix}-{prefix}"));
     assert_eq!(changelogs, [(format!("{prefix}-{first}-changelog"), 1)]);
+    let tables: Vec<&str> = config.split("[[source]]").collect();
+    let (own, window) = tables[2].split_once("[window]").unwrap();
+    let swapped = format!("{}[[source]]{own}[[source]]{}[window]{window}", tables[0], tables[1]);
+    let mut service = Tidegate::run(&swapped, &[]);
+    assert_eq!(service.wait().code(), Some(1));
+    let log = service.log();
+    let essentials = ["named first: is that still the same?", "tidegate reset"];
+    assert!(essentials.iter().all(|essential| log.contains(essential)), "{log}");
 }
 
 /// The job with a pattern instead of its topic, and no input yet.
@@ -146,9 +159,11 @@ fn by_pattern(name: &'static str, pattern: &str) -> Job {
 /// A topic that matches joins a running service, which is then killed and goes on with the windows of both.
 fn joins(job: &Job, changelogs: &[&str]) {
     let committed = |topic: &str| job.cluster.committed(job.name, &job.topic(topic), 1)[0];
+    let mut service = job.run(&[]);
+    service.wait_for_line("no topic matches");
+    assert_eq!((service.get("/livez").0, service.get("/readyz").0), (200, 503));
     job.create("in-a", 1, &[]);
     job.cluster.produce(&job.topic("in-a"), &[keyed(0, "a", 1_000, 1), keyed(0, "a", 12_000, 2)]);
-    let mut service = job.run(&[]);
     service.wait_until("the first topic is read", |_| committed("in-a") == Some(2));
 
     job.create("in-b", 1, &[]);
@@ -190,6 +205,21 @@ fn joins(job: &Job, changelogs: &[&str]) {
 fn a_new_topic_of_a_pattern_joins_and_shares_the_changelog_of_the_group() {
     let job = by_pattern("pattern-one", "^pattern-one-in.*");
     joins(&job, &["pattern-one-changelog"]);
+
+    // One that is deleted while it is read ends the service, and the next start goes on without it.
+    let mut service = job.run(&[]);
+    service.wait_until("it is ready", |service| service.get("/readyz").0 == 200);
+    job.cluster.delete(&job.topic("in-b"));
+    assert_eq!(service.wait().code(), Some(1));
+    let log = service.log();
+    assert!(log.contains("`pattern-one-in-b` has been deleted while it was read"), "{log}");
+    let mut service = job.run(&[]);
+    job.cluster.produce(&job.topic("in-a"), &[keyed(0, "a", 60_000, 0)]);
+    wait_for_total(&mut service, "tidegate_committed_offset", "", 5);
+    service.stop();
+    let fired: Vec<_> = job.rows().into_iter().filter(|row| row.start == 40_000).collect();
+    let keys: Vec<_> = fired.iter().map(|row| row.key.as_str()).collect();
+    assert_eq!(keys, ["x", "y"], "what it had open is in the windows of the shard for all");
 }
 
 #[test]
@@ -335,20 +365,13 @@ fn flown_and_cancelled() -> (Vec<Record>, Vec<Record>) {
     (flown, cancelled)
 }
 
-#[test]
-fn flights_and_cancelled_flights_of_two_topics_are_the_totals_of_the_whole_month() {
-    let (cluster, prefix) = (Cluster::new(Broker::shared()), "carriers");
-    let (flown, cancelled) = flown_and_cancelled();
-    assert_eq!((flown.len(), cancelled.len()), (26_483, 521));
-    cluster.create("carriers-flown", 2, &[]);
-    cluster.create("carriers-cancelled", 1, &[]);
-    cluster.produce("carriers-flown", &flown);
-    cluster.produce("carriers-cancelled", &cancelled);
-    let config = format!(
+/// The month of both, per carrier and hour.
+fn carriers(cluster: &Cluster) -> String {
+    format!(
         r#"
         [kafka]
         bootstrap_servers = "{}"
-        group_id = "{prefix}"
+        group_id = "carriers"
         [[source]]
         topic = "carriers-flown"
         timestamp = {{ field = "scheduled", unit = "s" }}
@@ -391,8 +414,19 @@ fn flights_and_cancelled_flights_of_two_topics_are_the_totals_of_the_whole_month
         partitions = 1
         "#,
         cluster.bootstrap
-    );
-    let mut service = Tidegate::run(&config, &["--until-end"]);
+    )
+}
+
+#[test]
+fn flights_and_cancelled_flights_of_two_topics_are_the_totals_of_the_whole_month() {
+    let cluster = Cluster::new(Broker::shared());
+    let (flown, cancelled) = flown_and_cancelled();
+    assert_eq!((flown.len(), cancelled.len()), (26_483, 521));
+    cluster.create("carriers-flown", 2, &[]);
+    cluster.create("carriers-cancelled", 1, &[]);
+    cluster.produce("carriers-flown", &flown);
+    cluster.produce("carriers-cancelled", &cancelled);
+    let mut service = Tidegate::run(&carriers(&cluster), &["--until-end"]);
     let status = service.wait();
     assert!(status.success(), "{}", service.log());
     let mut expected = BTreeMap::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::config::{Heartbeat, KeyFrom, PartitionTerms, Source, TimestampFrom, TimestampUnit};
 use tidegate::event_time::{EventTime, LateCause, PartitionId, WatermarkStrategy};
 use tidegate::insight::{PartitionTally, Tally};
-use tidegate::pipeline::{OutputTopic, Polled};
+use tidegate::pipeline::{OutputTopic, PipelineError, Polled};
 
 use crate::memory::{Input, Partition, Slot, WALL};
 use crate::view::header;
@@ -167,6 +167,52 @@ fn a_restart_with_open_windows_brings_each_topic_back_to_its_own() {
     restarted(true);
 }
 
+/// Runs with one topic and message keys, stops with a window open, and goes on with a second topic.
+fn second_topic(partial: bool) -> Result<Vec<String>, PipelineError> {
+    let slots = [vec![keyed(0, T, "a")]];
+    let mut world = world(slots, [vec![elsewhere(3_000, T + 1_000, "b")]]);
+    let two = std::mem::replace(&mut world.config, crate::settings::config());
+    world.config.key.from = KeyFrom::Message;
+    world.broker.with(|state| {
+        state.inputs.get_mut(&other(0)).unwrap().made = ms(2_500);
+        state.rebalances = [(Duration::ZERO, Polled::Assigned(vec![id(0)]))].into();
+    });
+    world.run_until(ms(2_000)).unwrap();
+
+    world.config = two;
+    world.config.key.from = KeyFrom::Message;
+    world.config.key.partial = partial;
+    let mut pipeline = world.another("host");
+    world.broker.with(|state| {
+        state.pass_until(ms(2_500));
+        let all = state.inputs.keys().copied().collect();
+        state.rebalances = [(ms(2_500), Polled::Assigned(all))].into();
+        state.inputs.get_mut(&id(0)).unwrap().slots.push(keyed(3_000, T + 20_000, "z"));
+        let end = elsewhere(3_000, T + 20_000, "z");
+        state.inputs.get_mut(&other(0)).unwrap().slots.push(end);
+    });
+    while world.broker.with(|state| state.clock) < ms(6_000) {
+        pipeline.turn()?;
+    }
+    Ok(world.results())
+}
+
+#[test]
+fn a_second_topic_is_another_layout_for_message_keys() {
+    let error = second_topic(false).unwrap_err().to_string();
+    let essentials = ["1 windows that have not fired", "shards=per_partition", "--until-end"];
+    assert!(essentials.iter().all(|essential| error.contains(essential)), "{error}");
+}
+
+#[test]
+fn a_second_topic_with_partial_results_goes_on_with_what_is_open() {
+    let results = second_topic(true).unwrap();
+    let of = |topic: &str| format!(r#""topic":"{topic}","partition":0,"#);
+    assert_eq!(results.len(), 2, "{results:?}");
+    assert!(results[0].contains(&of("in")) && results[0].contains(r#""key":"a""#), "{results:?}");
+    assert!(results[1].contains(&of("other")), "{results:?}");
+}
+
 #[test]
 fn a_source_that_stops_holds_the_other_for_its_own_timeout_and_comes_back_late() {
     let lively = (0..300).map(|n| record(n * 100, T + 100 * i64::try_from(n).unwrap(), "a"));
@@ -290,7 +336,7 @@ fn a_topic_that_comes_joins_at_the_clock_and_is_read_from_its_beginning() {
         state.sources = vec![Arc::new(first), Arc::new(second)];
         let slots = vec![elsewhere(0, T + 1_000, "b"), elsewhere(0, T + 13_000, "b")];
         let made = ms(12_000);
-        state.inputs.insert(other(0), Partition { slots, made, ..Partition::default() });
+        state.inputs.insert(other(0), Partition { made, slots, ..Partition::default() });
         let at = |at, ids: Vec<PartitionId>| (ms(at), Polled::Assigned(ids));
         state.rebalances = [at(0, vec![id(0)]), at(12_500, vec![other(0)])].into();
     });

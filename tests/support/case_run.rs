@@ -340,6 +340,7 @@ impl<'c> Run<'c> {
         }
         let event = match decoded {
             Ok(Decoded::Event(event)) => event,
+            Ok(Decoded::Heartbeat(_)) => return Err("a heartbeat in a case without any".to_owned()),
             Ok(Decoded::Tombstone) => {
                 self.seen.outcome.tombstones.push(record_id);
                 return Ok(false);

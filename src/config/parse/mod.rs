@@ -87,9 +87,8 @@ pub(super) fn parse(
 
     let (windows, allowed_lateness, panes) = window?;
     let (emit_interval, key, aggregates) = (emit_interval?, key?, aggregates?);
-    source::warn_of_short_timeouts(&tables, emit_interval, report);
     let (subtasks, shutdown_timeout) = service?;
-    source::warn_of_unused_fields(&tables, &key, &aggregates, report);
+    source::warn(&tables, emit_interval, &key, &aggregates, report);
     let source::Inputs { sources, patterns } = inputs?;
     Ok(Config {
         // Of all layers, which are not known here.

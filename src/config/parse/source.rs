@@ -322,12 +322,20 @@ pub(crate) fn parse_start(text: &str) -> Result<Start, String> {
     }
 }
 
-/// Silence is looked for at the periodic emission, so a timeout of a few of them is found late and unevenly.
-pub(super) fn warn_of_short_timeouts(
+/// Warns of what is odd in the sources.
+pub(super) fn warn(
     tables: &[&Source],
     emit_interval: Duration,
+    key: &Key,
+    aggregates: &[Aggregate],
     report: &mut Report<'_>,
 ) {
+    warn_of_short_timeouts(tables, emit_interval, report);
+    warn_of_unused_fields(tables, key, aggregates, report);
+}
+
+/// Silence is looked for at the periodic emission, so a timeout of a few of them is found late and unevenly.
+fn warn_of_short_timeouts(tables: &[&Source], emit_interval: Duration, report: &mut Report<'_>) {
     // With an interval of zero a periodic emission still runs at the default.
     let interval = if emit_interval.is_zero() { Duration::from_millis(200) } else { emit_interval };
     for source in tables {
@@ -352,7 +360,7 @@ pub(super) fn warn_of_short_timeouts(
 }
 
 /// A logical field that nothing names is more likely mistyped than meant.
-pub(super) fn warn_of_unused_fields(
+fn warn_of_unused_fields(
     tables: &[&Source],
     key: &Key,
     aggregates: &[Aggregate],

@@ -336,3 +336,42 @@ fn a_late_pane_is_announced() {
     assert_eq!(panes(&mut subtask), ["a 0"]);
     assert!(!subtask.late_pane_is_next());
 }
+
+#[test]
+fn a_heartbeat_that_is_silence_raises_the_watermark_and_wakes_nobody() {
+    let mut settings = settings(Sharding::OneForAll, StateLimits::default());
+    settings.topics[0].idle_timeout = Some(Duration::from_secs(1));
+    let mut subtask = Subtask::new(settings);
+    // The second one is idle much later, by terms of its own.
+    let terms = TopicSettings {
+        strategy: WatermarkStrategy::AscendingTimestamps,
+        idle_timeout: Some(Duration::from_mins(1)),
+    };
+    subtask.except(id(1), terms);
+    for partition in [0, 1] {
+        subtask.assign(id(partition), None);
+        add(&mut subtask, partition, 1_000, "a");
+    }
+    let status = |subtask: &Subtask| {
+        let statuses: Vec<_> = subtask.partitions().map(|view| view.status).collect();
+        statuses.into_iter().map(|status| status == WatermarkStatus::Idle).collect::<Vec<_>>()
+    };
+    for _ in 0..5 {
+        subtask.run_idle_clocks(Duration::from_millis(500));
+        assert!(tick(&mut subtask).is_empty());
+    }
+    assert_eq!(status(&subtask), [true, false]);
+    let silent = Heartbeat { is_activity: false, watermark: Some(Watermark(EventTime(30_000))) };
+    assert!(subtask.on_heartbeat(id(0), silent));
+    assert!(panes(&mut subtask).is_empty());
+    assert_eq!(status(&subtask), [true, false]);
+    // The other one holds until its own says more.
+    let beat = Heartbeat { is_activity: true, watermark: Some(Watermark(EventTime(9_999))) };
+    assert!(subtask.on_heartbeat(id(1), beat));
+    assert_eq!(panes(&mut subtask), ["a 0"]);
+    // What is older changes nothing.
+    let older = Heartbeat { is_activity: true, watermark: Some(Watermark(EventTime(5_000))) };
+    assert!(subtask.on_heartbeat(id(1), older));
+    assert!(tick(&mut subtask).is_empty());
+    assert!(!subtask.on_heartbeat(id(2), older), "nobody has it");
+}

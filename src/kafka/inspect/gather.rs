@@ -16,14 +16,13 @@ use super::{Terms, probe, standing};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::event_time::{MonotonicTime, Now, PartitionId};
-use crate::kafka::admin::{
-    self, Asked, ConnectError, Reaching, block_on, changelog_topics, output_topics,
-};
+use crate::kafka::admin::{self, Asked, ConnectError, Reaching, block_on};
 use crate::kafka::changelog_topic;
 use crate::kafka::client::{Clients, TopicNumbers};
 use crate::kafka::rebalance::ConsumerEvents;
 use crate::kafka::rights::{self, Operation};
 use crate::kafka::source::KafkaSource;
+use crate::kafka::topic_names::{changelog_topics, output_topics};
 use crate::pipeline::Time;
 
 /// Why nothing could be seen.

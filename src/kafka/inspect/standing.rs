@@ -13,13 +13,14 @@ use super::facts::{Facts, Found, GroupUnseen, Log, State};
 use super::gather::Deadline;
 use crate::config::{Config, Inputs};
 use crate::event_time::PartitionId;
-use crate::kafka::admin::{self, ChangelogTopics};
+use crate::kafka::admin::{self};
 use crate::kafka::changelog::KafkaChangelog;
 use crate::kafka::client::{Clients, TopicNumbers, ends_of};
 use crate::kafka::members::Group;
 use crate::kafka::rebalance::ConsumerEvents;
 use crate::kafka::report::Reported;
 use crate::kafka::source::KafkaSource;
+use crate::kafka::topic_names::ChangelogTopics;
 use crate::pipeline::{Changelog, ChangelogEvent, Source as _, SourceError, Time as _, rehearse};
 
 /// The group, by the broker that manages it; that may take a moment to know it.

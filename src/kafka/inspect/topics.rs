@@ -5,18 +5,30 @@ use std::time::Duration;
 use super::facts::{Creation, Facts, Found, Topic};
 use super::report::{Finding, Verdict};
 use super::span;
-use crate::config::{Config, ResultKey, Source, TimestampFrom};
+use crate::config::{Config, ResultKey, Source, SourcePattern, TimestampFrom};
 use crate::event_time::WatermarkStrategy;
 use crate::insight::words::counted;
-use crate::kafka::admin::{ConnectError, changelog_topics, output_topics};
+use crate::kafka::admin::ConnectError;
 use crate::kafka::changelog_topic;
 use crate::kafka::right::MissingRight;
 use crate::kafka::rights::Operation;
+use crate::kafka::topic_names::{changelog_topics, output_topics};
 use crate::pipeline::OutputTopic;
 
 /// All that there is to say of them.
 pub(super) fn findings(config: &Config, facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
+    for SourcePattern { pattern, source } in &config.patterns {
+        let of_pattern = |other: &&Source| other.table == source.table;
+        let finding = match config.sources.iter().filter(of_pattern).count() {
+            0 => Finding::new(Verdict::Warning, "input", "no topic matches it yet"),
+            count => {
+                let found = format!("{} it", matching(count));
+                Finding::new(Verdict::Ok, "input", found)
+            }
+        };
+        findings.push(finding.of(pattern.as_str()));
+    }
     for source in &config.sources {
         let there = presence("input", &source.topic, facts, &mut findings);
         if let Some(topic) = there {
@@ -41,6 +53,11 @@ pub(super) fn findings(config: &Config, facts: &Facts) -> Vec<Finding> {
         }
     }
     findings
+}
+
+fn matching(topics: usize) -> String {
+    let verb = if topics == 1 { "matches" } else { "match" };
+    format!("{} {verb}", counted(topics as u64, "topic"))
 }
 
 fn check_of(to: OutputTopic) -> &'static str {
@@ -198,6 +215,14 @@ fn input(source: &Source, topic: &Topic, findings: &mut Vec<Finding>) {
             )
             .remedy("set message.timestamp.type=CreateTime, or take the event time from a field"),
         );
+    }
+    let absent = source.partitions.keys().filter(|partition| **partition >= topic.partitions);
+    if let Some(absent) = absent.min() {
+        let found = format!(
+            "source.partitions has terms for partition {absent}, and it has {}",
+            counted(u64::from(topic.partitions.unsigned_abs()), "partition")
+        );
+        findings.push(finding(Verdict::Warning, &found));
     }
     if topic.is_compacted() {
         findings.push(finding(

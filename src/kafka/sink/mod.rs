@@ -4,6 +4,7 @@
 
 mod anew;
 mod faults;
+mod mark;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -22,16 +23,20 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use crate::clock::Clock;
 use crate::config::{Config, Guarantee};
-use crate::event_time::{MonotonicTime, Sharding};
-use crate::kafka::admin::{self, ChangelogTopics, ConnectError};
+use crate::event_time::MonotonicTime;
+use crate::kafka::admin::{self, ConnectError};
 use crate::kafka::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use crate::kafka::ending::EndsAside;
 use crate::kafka::oauth::Held;
 use crate::kafka::rebalance::ConsumerEvents;
 use crate::kafka::report::Reports;
+use crate::kafka::topic_names;
+use crate::kafka::topic_names::ChangelogTopics;
 use crate::pipeline::{
-    CommitMark, Message, NextOffsets, OutputTopic, SinkError, Time, TopicLimits, TransactionalSink,
+    Message, NextOffsets, OutputTopic, SinkError, Time, TopicLimits, TransactionalSink,
 };
+pub(super) use mark::mark_of;
+use mark::metadata;
 use trim::{Superseding, Trim};
 
 /// The producer of one subtask, transactional if the guarantee asks for it.
@@ -158,7 +163,7 @@ impl KafkaSink {
         time: &impl Time,
         trims: bool,
     ) -> Result<Option<Self>, ConnectError> {
-        let topics = admin::written_topics(config, &inputs.0);
+        let topics = topic_names::written_topics(config, &inputs.0);
         let changelogs = ChangelogTopics::new(config, &inputs.0);
         let (least, greatest) = message_bytes(&limits);
         let producer = Arc::new(clients.producer(least, greatest)?);
@@ -471,29 +476,6 @@ fn message_bytes(limits: &BTreeMap<OutputTopic, TopicLimits>) -> (usize, usize) 
     let bytes = || limits.values().map(|limits| limits.max_message_bytes);
     (bytes().min().unwrap_or(default), bytes().max().unwrap_or(default))
 }
-
-/// What the metadata of committed offsets say.
-fn metadata(mark: CommitMark) -> String {
-    let shard = match mark.sharding {
-        Sharding::OneForAll => "all",
-        Sharding::PerPartition => "own",
-    };
-    format!("{MARK}shard={shard} sequence={}", mark.sequence)
-}
-
-/// The mark of the commit that left this with its offsets.
-pub(super) fn mark_of(metadata: &str) -> Option<CommitMark> {
-    let (shard, sequence) = metadata.strip_prefix(MARK)?.split_once(' ')?;
-    let sharding = match shard {
-        "shard=all" => Sharding::OneForAll,
-        "shard=own" => Sharding::PerPartition,
-        _ => return None,
-    };
-    Some(CommitMark { sequence: sequence.strip_prefix("sequence=")?.parse().ok()?, sharding })
-}
-
-/// What the metadata of committed offsets begin with.
-const MARK: &str = "tidegate/1 ";
 
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 

@@ -7,8 +7,9 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 use super::*;
 use crate::config::{Inputs, Sources, load};
-use crate::event_time::{Now, PartitionId};
+use crate::event_time::{Now, PartitionId, Sharding};
 use crate::kafka::{Cluster, connect};
+use crate::pipeline::CommitMark;
 
 const JOB: &str = r#"
 [kafka]

@@ -101,9 +101,14 @@ impl Log {
                     if let Some(wanted) = self.wanted
                         && (self.ends_there || self.restorer.sequence() < self.wanted)
                     {
+                        let order = if self.shard == ShardId::All && terms.topics.len() > 1 {
+                            " (with several topics it is that of the topic named first: is that still the same?)"
+                        } else {
+                            ""
+                        };
                         return Err(state_error(format!(
                             "{} ends without the state of commit {wanted}, which the group's offsets belong to: the \
-                             changelog was deleted or cut off; `tidegate reset` begins anew",
+                             changelog was deleted or cut off{order}; `tidegate reset` begins anew",
                             terms.changelog(partition)
                         )));
                     }

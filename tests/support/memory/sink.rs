@@ -195,14 +195,14 @@ fn touched(message: &Message) -> Option<PartitionId> {
         let (_, value) = message.headers.iter().rev().find(|(held, _)| held == name)?;
         Some(String::from_utf8(value.clone()?).unwrap())
     };
-    let partition = match message.to {
-        OutputTopic::Changelog(_) => message.partition?,
+    match message.to {
+        OutputTopic::Changelog(topic) => Some(PartitionId { topic, partition: message.partition? }),
         OutputTopic::Results | OutputTopic::Late | OutputTopic::DeadLetter => {
-            header("tidegate.partition")?.parse().ok()?
+            // The worlds have one topic, or this one as the second.
+            let topic = u16::from(header("tidegate.topic").as_deref() == Some("other"));
+            Some(PartitionId { topic, partition: header("tidegate.partition")?.parse().ok()? })
         }
-    };
-    // With a shard for each partition the worlds have one topic.
-    Some(PartitionId { topic: 0, partition })
+    }
 }
 
 impl TransactionalSink for Client {

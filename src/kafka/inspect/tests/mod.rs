@@ -10,7 +10,7 @@ use super::facts::{
 };
 use super::gather::Unreached;
 use super::{Verdict, cluster, findings};
-use crate::config::{Config, KeyFrom, Sources, TimestampFrom, load};
+use crate::config::{Config, Inputs, KeyFrom, Sources, TimestampFrom, load};
 use crate::event_time::{EventTime, PartitionId, Watermark};
 use crate::kafka::members::{Group, Member};
 use crate::kafka::rights::Operation;

@@ -191,3 +191,27 @@ fn the_changelog() {
         &["changelog", "it has 1 replica, and the input 3"],
     );
 }
+
+#[test]
+fn what_a_source_says_of_partitions_and_topics_that_are_not_there() {
+    let own =
+        config(&["source[0].partitions[0].ids=1,7,9", "source[0].partitions[0].idle_timeout=5m"]);
+    let parts =
+        ["input `in`: source.partitions has terms for partition 7, and it has 2 partitions"];
+    with_config(&own, |_| {}, "warning", &parts);
+    let pattern = [
+        "source[1].pattern=^orders-.*",
+        "source[1].timestamp.from=record",
+        "source[1].watermark.max_out_of_orderness=1m",
+    ];
+    let pattern = config(&pattern);
+    with_config(&pattern, |_| {}, "warning", &["input `^orders-.*`: no topic matches it yet"]);
+    let inputs = Inputs::new(&pattern);
+    inputs.admit(["orders-eu"]).unwrap();
+    let there = |facts: &mut Facts| {
+        facts.topics.insert("orders-eu".to_owned(), Found::There(topic(3, &[])));
+    };
+    let pattern = pattern.with_topics_of(&inputs);
+    with_config(&pattern, there, "ok", &["input `^orders-.*`: 1 topic matches it"]);
+    with_config(&pattern, there, "ok", &["input `orders-eu`: 3 partitions"]);
+}
