@@ -120,9 +120,10 @@ fn event_time_has_no_order_of_chance_and_no_clock() {
 #[test]
 fn each_library_is_known_in_one_place() {
     let sources: Vec<_> = files(&["src"]).into_iter().filter(|file| !file.is_a_test()).collect();
-    let rules: [(&[&str], &[&str]); 8] = [
+    let rules: [(&[&str], &[&str]); 9] = [
         (&["rdkafka", "rdkafka_sys"], &["src/kafka/"]),
         (&["prometheus"], &["src/metrics/"]),
+        (&["regex"], &["src/config/"]),
         (&["axum", "hyper", "hyper_util"], &["src/http/", "src/kafka/oauth/endpoint/"]),
         (&["tokio_postgres", "postgres_openssl"], &["src/export/"]),
         (

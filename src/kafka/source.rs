@@ -30,6 +30,8 @@ pub struct KafkaSource {
     pub(super) topics: Arc<TopicNumbers>,
     /// Of how many of them the group has heard; none before this member has joined.
     pub(super) subscribed: Cell<usize>,
+    /// The topic of the last record, and its number.
+    pub(super) latest: RefCell<Option<(Arc<config::Source>, u16)>>,
     /// Looks for topics that match a pattern.
     pub(super) watch: Option<TopicWatch>,
     pub(super) clients: Arc<Clients>,
@@ -67,6 +69,7 @@ impl KafkaSource {
             consumer,
             topics,
             subscribed: Cell::new(0),
+            latest: RefCell::default(),
             watch,
             clients,
             stays: config.kafka.static_membership,
@@ -275,7 +278,7 @@ impl Source for KafkaSource {
                     return Ok(context.next_rebalance().map_or(Polled::Nothing, Polled::from));
                 }
                 Some(Ok(message)) => {
-                    return Ok(match self.topics.id(message.topic(), message.partition()) {
+                    return Ok(match self.id(message.topic(), message.partition()) {
                         Some(partition) => Polled::Record(KafkaRecord { message, partition }),
                         None => Polled::Nothing,
                     });

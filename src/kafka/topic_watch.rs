@@ -88,6 +88,19 @@ impl Drop for TopicWatch {
 }
 
 impl KafkaSource {
+    /// The partition of a record, without a look at all topics where the one before was of the same.
+    pub(super) fn id(&self, topic: &str, partition: i32) -> Option<PartitionId> {
+        let mut latest = self.latest.borrow_mut();
+        if let Some((source, number)) = &*latest
+            && source.topic == topic
+        {
+            return Some(PartitionId { topic: *number, partition });
+        }
+        let id = self.topics.id(topic, partition)?;
+        *latest = self.topics.0.get(id.topic).map(|source| (source, id.topic));
+        Some(id)
+    }
+
     /// The topics that the group has heard of; outside of it, all.
     pub(super) fn numbers(&self) -> std::ops::Range<u16> {
         let subscribed = self.subscribed.get();

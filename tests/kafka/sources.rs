@@ -152,12 +152,11 @@ fn by_pattern(name: &'static str, pattern: &str) -> Job {
     }
     let topic = format!("topic = \"{name}-in\"");
     job.replace(&topic, &format!("pattern = \"{pattern}\""))
-        .consumer("session.timeout.ms", "6000")
         .consumer("topic.metadata.refresh.interval.ms", "500")
 }
 
-/// A topic that matches joins a running service, which is then killed and goes on with the windows of both.
-fn joins(job: &Job, changelogs: &[&str]) {
+/// A topic that matches joins a running service, which is then stopped or killed and goes on with the windows of both.
+fn joins(job: &Job, kill: bool, changelogs: &[&str]) {
     let committed = |topic: &str| job.cluster.committed(job.name, &job.topic(topic), 1)[0];
     let mut service = job.run(&[]);
     service.wait_for_line("no topic matches");
@@ -174,8 +173,11 @@ fn joins(job: &Job, changelogs: &[&str]) {
     let labels = format!("topic=\"{}\"", job.topic("in-b"));
     assert_eq!(total(&mut service, "tidegate_records_in_total", &labels), 2);
     assert!(service.get("/api/v1/status").1.contains(&job.topic("in-b")));
-    // SIGKILL.
-    drop(service);
+    if kill {
+        drop(service);
+    } else {
+        service.stop();
+    }
 
     let mut service = job.run(&[]);
     let closing = [keyed(0, "a", 17_000, 8), keyed(0, "x", 40_000, 0)];
@@ -203,8 +205,8 @@ fn joins(job: &Job, changelogs: &[&str]) {
 
 #[test]
 fn a_new_topic_of_a_pattern_joins_and_shares_the_changelog_of_the_group() {
-    let job = by_pattern("pattern-one", "^pattern-one-in.*");
-    joins(&job, &["pattern-one-changelog"]);
+    let job = by_pattern("pattern-one", "^pattern-one-in.*").consumer("session.timeout.ms", "6000");
+    joins(&job, true, &["pattern-one-changelog"]);
 
     // One that is deleted while it is read ends the service, and the next start goes on without it.
     let mut service = job.run(&[]);
@@ -226,14 +228,23 @@ fn a_new_topic_of_a_pattern_joins_and_shares_the_changelog_of_the_group() {
 fn a_new_topic_of_a_pattern_joins_and_gets_a_changelog_of_its_own() {
     // The pattern matches the names of the changelogs too, which are never read.
     let job = by_pattern("pattern-each", "^pattern-each-(in|pattern).*")
+        .consumer("session.timeout.ms", "6000")
         .replace("fields = [\"k\"]", "from = \"message\"\npartial = true");
     let changelog = |topic: &str| format!("pattern-each-pattern-each-{topic}-changelog");
-    joins(&job, &[&changelog("in-a"), &changelog("in-b")]);
+    joins(&job, true, &[&changelog("in-a"), &changelog("in-b")]);
     for result in job.read("out") {
         let topic = result.header("tidegate.topic").unwrap();
         assert_eq!(result.json()["topic"].as_str(), Some(topic.as_str()));
         assert_eq!(result.json()["partition"], 0);
     }
+}
+
+#[test]
+fn a_new_topic_of_a_pattern_joins_a_group_of_the_newer_protocol() {
+    let job =
+        by_pattern("pattern-newer", "^pattern-newer-in.*").consumer("group.protocol", "consumer");
+    // A group of this protocol waits long for a member that was killed.
+    joins(&job, false, &["pattern-newer-changelog"]);
 }
 
 #[test]

@@ -26,7 +26,11 @@ const BASE: i64 = 1_800_000_000_000;
 fn terms(max_delay: Option<u64>) -> Terms {
     Terms {
         topic: "orders".to_owned(),
-        source: vec!["timestamp = { field = \"ts\", unit = \"ms\" }".to_owned()],
+        source: vec![
+            "timestamp = { field = \"ts\", unit = \"ms\" }".to_owned(),
+            "heartbeat = { field = \"type\", equals = \"beat\", counts_as = \"silence\", watermark = true }"
+                .to_owned(),
+        ],
         window_size: Duration::from_mins(1),
         emit_interval: Duration::from_millis(200),
         idle_timeout: Some(Duration::from_secs(30)),

@@ -218,6 +218,15 @@ pub(super) fn source(source: &Source) -> Vec<String> {
         }
     };
     let mut lines = vec![format!("timestamp = {{ {timestamp} }}")];
+    if let Some(heartbeat) = &source.heartbeat {
+        lines.push(format!(
+            "heartbeat = {{ field = {}, equals = {}, counts_as = \"{}\", watermark = {} }}",
+            quoted(&heartbeat.field.to_string()),
+            quoted(&heartbeat.equals),
+            if heartbeat.is_activity { "activity" } else { "silence" },
+            heartbeat.carries_watermark
+        ));
+    }
     if !source.fields.is_empty() {
         let fields = source.fields.iter();
         let fields =
