@@ -46,6 +46,8 @@ mod missing_rights;
 mod moves;
 #[path = "kafka/outages.rs"]
 mod outages;
+#[path = "kafka/patterns.rs"]
+mod patterns;
 #[path = "kafka/refusals.rs"]
 mod refusals;
 #[path = "kafka/reset.rs"]

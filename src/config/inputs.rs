@@ -18,7 +18,9 @@ use super::{Config, Source, SourcePattern};
 ///     "source[0].watermark.max_out_of_orderness=5s", "key.from=message", "aggregate[0].name=n",
 ///     "aggregate[0].function=count", "results.topic=r", "late.topic=l", "dead_letter.topic=d",
 /// ]);
-/// let config = load(&Sources { overrides: text.map(str::to_owned).collect(), ..Sources::default() }).unwrap().config;
+/// let overrides = text.map(str::to_owned).collect();
+/// let sources = Sources { overrides, host_name: Some("here".to_owned()), ..Sources::default() };
+/// let config = load(&sources).unwrap().config;
 /// let inputs = Inputs::new(&config);
 /// inputs.admit(["orders-eu", "other", "g-orders-eu-changelog"]).unwrap();
 /// assert_eq!(inputs.names(), ["orders-eu"]);

@@ -25,7 +25,7 @@ use crate::pipeline::{Changelog, ChangelogEvent, SourceError};
 pub struct KafkaChangelog {
     clients: Arc<Clients>,
     topics: ChangelogTopics,
-    /// The most that were there, or made, at the start; those that patterns bring later are made then.
+    /// Those that were there, or made, at the start; those that patterns bring later are made when they are needed.
     prepared: BTreeSet<u16>,
     /// How many partitions each is known to have at least.
     known: BTreeMap<u16, i32>,
@@ -61,7 +61,11 @@ impl std::fmt::Debug for KafkaChangelog {
 
 impl KafkaChangelog {
     /// Its clients find the brokers while the service goes on to begin; where they cannot be made, that is tried again.
-    pub(super) fn new(clients: Arc<Clients>, topics: ChangelogTopics) -> Self {
+    pub(super) fn new(
+        clients: Arc<Clients>,
+        topics: ChangelogTopics,
+        prepared: BTreeSet<u16>,
+    ) -> Self {
         let (looker, spare) = (clients.looker().ok(), clients.reader().ok());
         // The others look for a broker by themselves.
         if let Some(looker) = &looker {
@@ -69,8 +73,8 @@ impl KafkaChangelog {
         }
         Self {
             clients,
-            prepared: topics.written().into_keys().collect(),
             topics,
+            prepared,
             known: BTreeMap::new(),
             absences: 0,
             looker,

@@ -116,6 +116,9 @@ pub fn connect(
     let Some(()) = admin::wait_for_topics(config, inputs, &clients, &consumer, time)? else {
         return Ok(None);
     };
+    let changelogs = topic_names::ChangelogTopics::new(config, inputs);
+    // What another subtask sees from here on is made when it is needed.
+    let prepared = changelogs.written().into_keys().collect();
     let limits = match cluster {
         Cluster::Brokers => {
             let Some(()) = changelog_topic::prepare(config, inputs, &clients, &consumer, time)?
@@ -136,8 +139,7 @@ pub fn connect(
         }
         Cluster::Embedded => BTreeMap::new(),
     };
-    let changelogs = topic_names::ChangelogTopics::new(config, inputs);
-    let changelog = KafkaChangelog::new(Arc::clone(&clients), changelogs);
+    let changelog = KafkaChangelog::new(Arc::clone(&clients), changelogs, prepared);
     let source = KafkaSource::new(
         config,
         Arc::clone(&consumer),

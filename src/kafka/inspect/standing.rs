@@ -135,7 +135,8 @@ pub(super) fn state(
     let is_at_work = facts.group.as_ref().is_ok_and(|group| !group.members.is_empty());
     let mut tries = if is_at_work { TRIES_AT_WORK } else { 1 };
     loop {
-        let changelog = KafkaChangelog::new(Arc::clone(&source.clients), names.clone());
+        let changelog =
+            KafkaChangelog::new(Arc::clone(&source.clients), names.clone(), BTreeSet::new());
         let mut onlooker = Onlooker { changelog, there: there.clone(), absent: VecDeque::new() };
         let outcome = rehearse(config, partitions, source, &mut onlooker, &deadline());
         tries -= 1;
