@@ -146,9 +146,9 @@ fn two_sources_are_one_stream_in_which_each_record_is_in_exactly_one_place_also_
 
 #[test]
 fn a_source_that_stops_holds_nobody_after_its_own_timeout_and_nothing_falls_when_it_is_back() {
-    let job = Job::new("stopped", 1).replace(
+    let job = Job::new("stopped-source", 1).replace(
         "[window]",
-        "[[source]]\ntopic = \"stopped-second\"\ntimestamp = { field = \"ts\" }\n\
+        "[[source]]\ntopic = \"stopped-source-second\"\ntimestamp = { field = \"ts\" }\n\
          watermark = { max_out_of_orderness = \"0s\", idle_timeout = \"3s\" }\n[window]",
     );
     job.create("second", 1, &[]);
@@ -164,7 +164,7 @@ fn a_source_that_stops_holds_nobody_after_its_own_timeout_and_nothing_falls_when
     job.produce(&[event(0, "a", 12_000, 8), event(0, "a", 30_000, 16)]);
     rows(&mut service, 1);
     let idle = |service: &mut Tidegate| {
-        total(service, "tidegate_partition_idle", "topic=\"stopped-second\"")
+        total(service, "tidegate_partition_idle", "topic=\"stopped-source-second\"")
     };
     service.wait_until("it is idle", |service| idle(service) == 1);
     rows(&mut service, 3);
