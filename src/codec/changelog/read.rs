@@ -72,6 +72,8 @@ pub struct Restorer {
     shard: Shard,
     taken: Option<Taken>,
     incoming: Option<Incoming>,
+    /// Memory of parts that were taken in: to touch new memory takes longer than to copy a part.
+    spare: Vec<Vec<u8>>,
     /// Whether a complete sequence was passed over for want of a snapshot.
     passed_over: bool,
     /// Whether there was one of another layout.
@@ -134,6 +136,7 @@ impl Restorer {
             shard: empty(),
             taken: None,
             incoming: None,
+            spare: Vec::new(),
             passed_over: false,
             past: false,
         }
@@ -171,7 +174,8 @@ impl Restorer {
             return self.complete(incoming, &part, reader);
         }
         if !incoming.head.snapshot {
-            part.rest = reader.rest().to_vec();
+            part.rest = self.spare.pop().unwrap_or_default();
+            part.rest.extend_from_slice(reader.rest());
             incoming.parts.push(part);
         }
         self.incoming = Some(incoming);
@@ -251,11 +255,13 @@ impl Restorer {
                 let what = "other aggregates than before";
                 return Err(malformed(what, last.value_bytes, &reader, last.slot));
             }
-            for part in &parts {
+            for mut part in parts {
                 let mut reader = Reader::whole(&part.rest);
                 read_entries(&mut reader, &functions, &mut self.shard, &mut room)
                     .filter(|()| reader.left() == 0)
                     .ok_or_else(|| malformed("no entry", part.value_bytes, &reader, part.slot))?;
+                part.rest.clear();
+                self.spare.push(part.rest);
             }
             read_entries(&mut reader, &functions, &mut self.shard, &mut room)
                 .ok_or_else(|| malformed("no entry", last.value_bytes, &reader, last.slot))?;

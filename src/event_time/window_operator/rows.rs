@@ -1,8 +1,8 @@
 //! The rows of one open window: each key, what it adds up to, and what became of it, in as few bytes as that takes.
 //!
 //! A row has its head (the length of the key and two marks, then how many panes were fired, four bytes each), the
-//! accumulators, and the key. Rows stand one behind the other in the order of their arrival and stay where they are; the
-//! place of its first byte is a row's name. A table of places finds a key's row.
+//! accumulators, and the key. Rows stand one behind the other in the order of their arrival, in chunks, so that none is
+//! ever moved; the place of its first byte is a row's name. A table of places finds a key's row.
 
 use std::hash::BuildHasher as _;
 
@@ -21,7 +21,7 @@ pub(super) struct Rows {
     functions: Box<[AggregateFunction]>,
     /// How many bytes the accumulators of a row have.
     width: usize,
-    bytes: Vec<u8>,
+    chunks: Chunks,
     places: HashTable<u32>,
     hasher: RandomState,
     large: LargeSums,
@@ -43,18 +43,17 @@ impl Rows {
         Self {
             functions: functions.into(),
             width: width_of(functions),
-            bytes: Vec::new(),
+            chunks: Chunks::default(),
             places: HashTable::new(),
             hasher: RandomState::default(),
             large: LargeSums::default(),
         }
     }
 
-    /// Makes room for so many rows with keys of a usual length.
+    /// Makes room for so many rows in the table.
     pub(super) fn reserve(&mut self, rows: usize) {
-        let Self { width, bytes, places, hasher, .. } = self;
-        bytes.reserve(rows.saturating_mul(HEAD + *width + USUAL_KEY));
-        places.reserve(rows, |place| hash(hasher, bytes, *width, *place));
+        let Self { width, chunks, places, hasher, .. } = self;
+        places.reserve(rows, |place| hash(hasher, chunks, *width, *place));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -72,15 +71,15 @@ impl Rows {
         key: &[u8],
         may_be_made: impl FnOnce(usize) -> Result<(), LimitExceeded>,
     ) -> Result<(u32, bool), LimitExceeded> {
-        let Self { width, bytes, places, hasher, .. } = self;
+        let Self { width, chunks, places, hasher, .. } = self;
         let (width, rows) = (*width, places.len());
-        let is_it = |place: &u32| key_at(bytes, width, *place) == Some(key);
-        let rehash = |place: &u32| hash(hasher, bytes, width, *place);
+        let is_it = |place: &u32| key_at(chunks, width, *place) == Some(key);
+        let rehash = |place: &u32| hash(hasher, chunks, width, *place);
         match places.entry(hasher.hash_one(key), is_it, rehash) {
             Entry::Occupied(held) => Ok((*held.get(), false)),
             Entry::Vacant(vacant) => {
                 may_be_made(rows)?;
-                let place = append(bytes, width, key).ok_or(LimitExceeded::Bytes(MOST_BYTES))?;
+                let place = chunks.append(width, key).ok_or(LimitExceeded::Bytes(MOST_BYTES))?;
                 vacant.insert(place);
                 Ok((place, true))
             }
@@ -89,27 +88,29 @@ impl Rows {
 
     /// The rows in the order of their arrival.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> {
-        let mut next = 0;
-        std::iter::from_fn(move || {
-            let place = next;
-            let length = head(&self.bytes, place)?.key_length;
-            next += u32::try_from(HEAD + self.width + length).ok()?;
-            Some(place)
+        (0u32..).zip(&self.chunks.0).flat_map(move |(chunk, bytes)| {
+            let mut next = 0;
+            std::iter::from_fn(move || {
+                let at = next;
+                next += HEAD + self.width + head(bytes.get(at..)?)?.key_length;
+                Some(chunk << CHUNK_BITS | u32::try_from(at).ok()?)
+            })
         })
     }
 
     pub(super) fn key(&self, place: u32) -> Option<&[u8]> {
-        key_at(&self.bytes, self.width, place)
+        key_at(&self.chunks, self.width, place)
     }
 
     /// How many panes were fired of a row.
     pub(super) fn panes(&self, place: u32) -> Option<u32> {
-        Some(head(&self.bytes, place)?.panes)
+        Some(head(self.chunks.get(place)?)?.panes)
     }
 
     pub(super) fn get(&self, place: u32) -> Option<Row<'_>> {
-        let Head { marks, panes, .. } = head(&self.bytes, place)?;
-        let cells = self.bytes.get(place as usize + HEAD..)?.get(..self.width)?;
+        let row = self.chunks.get(place)?;
+        let Head { marks, panes, .. } = head(row)?;
+        let cells = row.get(HEAD..)?.get(..self.width)?;
         Some(Row {
             key: self.key(place)?,
             panes,
@@ -120,7 +121,7 @@ impl Rows {
 
     /// Takes in one more record. Whether the row has changed for the first time since it was saved.
     pub(super) fn add(&mut self, place: u32, values: &[Option<Value>]) -> Option<bool> {
-        let (word, rest) = self.bytes.get_mut(place as usize..)?.split_first_chunk_mut()?;
+        let (word, rest) = self.chunks.get_mut(place)?.split_first_chunk_mut()?;
         let cells = rest.get_mut(PANES..)?.get_mut(..self.width)?;
         let before = u32::from_ne_bytes(*word);
         if before & DISCARDED != 0 {
@@ -134,7 +135,7 @@ impl Rows {
     /// Counts a pane as fired. How many there were before, and whether the row has changed for the first time since it
     /// was saved.
     pub(super) fn fire(&mut self, place: u32, discards: bool) -> Option<(u32, bool)> {
-        let Head { marks, key_length, panes } = head(&self.bytes, place)?;
+        let Head { marks, key_length, panes } = head(self.chunks.get(place)?)?;
         let after = CHANGED | if discards { DISCARDED } else { 0 };
         self.put_head(place, key_length, after, panes.saturating_add(1))?;
         Some((panes, marks & CHANGED == 0))
@@ -148,21 +149,21 @@ impl Rows {
         discarded: bool,
         accumulators: &mut Reader<'_>,
     ) -> Option<()> {
-        let Head { key_length, .. } = head(&self.bytes, place)?;
+        let Head { key_length, .. } = head(self.chunks.get(place)?)?;
         self.put_head(place, key_length, if discarded { DISCARDED } else { 0 }, panes)?;
-        let cells = self.bytes.get_mut(place as usize + HEAD..)?.get_mut(..self.width)?;
+        let cells = self.chunks.get_mut(place)?.get_mut(HEAD..)?.get_mut(..self.width)?;
         read_all(&self.functions, accumulators, cells, &mut self.large)
     }
 
     /// It is as it was saved.
     pub(super) fn mark_saved(&mut self, place: u32) {
-        if let Some(Head { marks, key_length, panes }) = head(&self.bytes, place) {
+        if let Some(Head { marks, key_length, panes }) = self.chunks.get(place).and_then(head) {
             self.put_head(place, key_length, marks & !CHANGED, panes);
         }
     }
 
     fn put_head(&mut self, place: u32, key_length: usize, marks: u32, panes: u32) -> Option<()> {
-        let (word, rest) = self.bytes.get_mut(place as usize..)?.split_first_chunk_mut()?;
+        let (word, rest) = self.chunks.get_mut(place)?.split_first_chunk_mut()?;
         *word = (u32::try_from(key_length).ok()? | marks).to_ne_bytes();
         *rest.first_chunk_mut()? = panes.to_ne_bytes();
         Some(())
@@ -176,35 +177,58 @@ struct Head {
     panes: u32,
 }
 
-fn head(bytes: &[u8], place: u32) -> Option<Head> {
-    let (word, rest) = bytes.get(place as usize..)?.split_first_chunk()?;
+fn head(row: &[u8]) -> Option<Head> {
+    let (word, rest) = row.split_first_chunk()?;
     let word = u32::from_ne_bytes(*word);
     let key_length = (word & LONGEST_KEY) as usize;
-    Some(Head {
-        marks: word & !LONGEST_KEY,
-        key_length,
-        panes: u32::from_ne_bytes(*rest.first_chunk()?),
-    })
+    let panes = u32::from_ne_bytes(*rest.first_chunk()?);
+    Some(Head { marks: word & !LONGEST_KEY, key_length, panes })
 }
 
-fn key_at(bytes: &[u8], width: usize, place: u32) -> Option<&[u8]> {
-    let Head { key_length, .. } = head(bytes, place)?;
-    bytes.get(place as usize + HEAD + width..)?.get(..key_length)
+fn key_at(chunks: &Chunks, width: usize, place: u32) -> Option<&[u8]> {
+    let row = chunks.get(place)?;
+    row.get(HEAD + width..)?.get(..head(row)?.key_length)
 }
 
-fn hash(hasher: &RandomState, bytes: &[u8], width: usize, place: u32) -> u64 {
-    hasher.hash_one(key_at(bytes, width, place).unwrap_or_default())
+fn hash(hasher: &RandomState, chunks: &Chunks, width: usize, place: u32) -> u64 {
+    hasher.hash_one(key_at(chunks, width, place).unwrap_or_default())
 }
 
-/// Appends an empty row.
-fn append(bytes: &mut Vec<u8>, width: usize, key: &[u8]) -> Option<u32> {
-    let place = u32::try_from(bytes.len()).ok()?;
-    let length = u32::try_from(key.len()).ok().filter(|length| *length <= LONGEST_KEY)?;
-    bytes.reserve(HEAD + width + key.len());
-    bytes.extend_from_slice(&length.to_ne_bytes());
-    bytes.resize(bytes.len() + PANES + width, 0);
-    bytes.extend_from_slice(key);
-    Some(place)
+/// Where the rows are. A place has the number of its chunk, and its own in there.
+#[derive(Clone, Debug, Default)]
+struct Chunks(Vec<Vec<u8>>);
+
+impl Chunks {
+    /// What there is from a place on.
+    fn get(&self, place: u32) -> Option<&[u8]> {
+        self.0.get((place >> CHUNK_BITS) as usize)?.get((place & IN_CHUNK) as usize..)
+    }
+
+    fn get_mut(&mut self, place: u32) -> Option<&mut [u8]> {
+        self.0.get_mut((place >> CHUNK_BITS) as usize)?.get_mut((place & IN_CHUNK) as usize..)
+    }
+
+    /// Appends an empty row. Where it would lead the last chunk over its size, it begins another, which it may exceed.
+    fn append(&mut self, width: usize, key: &[u8]) -> Option<u32> {
+        let length = u32::try_from(key.len()).ok().filter(|length| *length <= LONGEST_KEY)?;
+        let row = HEAD + width + key.len();
+        let left = self.0.last().map_or(0, |chunk| CHUNK.saturating_sub(chunk.len()));
+        if row > left {
+            if self.0.len() == MOST_CHUNKS {
+                return None;
+            }
+            // The first one grows with a small window.
+            let capacity = if self.0.is_empty() { row } else { row.max(CHUNK) };
+            self.0.push(Vec::with_capacity(capacity));
+        }
+        let number = u32::try_from(self.0.len() - 1).ok()?;
+        let chunk = self.0.last_mut()?;
+        let place = number << CHUNK_BITS | u32::try_from(chunk.len()).ok()?;
+        chunk.extend_from_slice(&length.to_ne_bytes());
+        chunk.resize(chunk.len() + PANES + width, 0);
+        chunk.extend_from_slice(key);
+        Some(place)
+    }
 }
 
 /// The length of the key and the marks, then the panes.
@@ -218,13 +242,16 @@ const CHANGED: u32 = 1 << 30;
 /// A message of Kafka's has fewer bytes.
 const LONGEST_KEY: u32 = CHANGED - 1;
 
-/// Places are numbers of 32 bits.
-const MOST_BYTES: usize = u32::MAX as usize;
+/// How many bytes a chunk has, unless it has a single row that is longer.
+const CHUNK: usize = 1 << CHUNK_BITS;
+const CHUNK_BITS: u32 = 16;
+const IN_CHUNK: u32 = (1 << CHUNK_BITS) - 1;
+/// Their number and a place in one of them have 32 bits.
+const MOST_CHUNKS: usize = 1 << (u32::BITS - CHUNK_BITS);
+const MOST_BYTES: usize = MOST_CHUNKS * CHUNK;
 
 /// A place in the table, with its mark there, at the table's usual load.
 const PLACE: usize = 8;
-
-const USUAL_KEY: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -263,11 +290,31 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_many_chunks_are_found_and_come_in_order() {
+        let mut rows = Rows::new(&FUNCTIONS);
+        let key = |nth: u32| match nth % 1_000 {
+            999 => vec![b'l'; 70_000 + nth as usize],
+            _ => format!("key {nth}").into_bytes(),
+        };
+        let made: Vec<_> = (0..5_000).map(|nth| row_of(&mut rows, &key(nth))).collect();
+        assert!(made.iter().all(|(_, is_new)| *is_new));
+        assert!(rows.chunks.0.len() >= 10, "{}", rows.chunks.0.len());
+        let too_long = |chunk: &&Vec<u8>| chunk.len() > CHUNK;
+        assert_eq!(rows.chunks.0.iter().filter(too_long).count(), 5, "each has its own");
+        assert!(rows.places().eq(made.iter().map(|(place, _)| *place)));
+        for (nth, (place, _)) in (0..5_000).zip(made) {
+            assert_eq!(row_of(&mut rows, &key(nth)), (place, false));
+            assert_eq!(rows.key(place), Some(&*key(nth)));
+        }
+    }
+
+    #[test]
     fn a_row_takes_what_it_is_said_to_take() {
         let mut rows = Rows::new(&FUNCTIONS);
         row_of(&mut rows, b"sixteen bytes ..");
-        assert_eq!(rows.bytes.len() + PLACE, rows.bytes_of(b"sixteen bytes .."));
-        assert_eq!(rows.bytes.len(), 8 + 8 + 12 + 9 + 16);
+        let bytes = rows.chunks.get(0).unwrap().len();
+        assert_eq!(bytes + PLACE, rows.bytes_of(b"sixteen bytes .."));
+        assert_eq!(bytes, 8 + 8 + 12 + 9 + 16);
         // A key may be as long as its marks leave room for.
         let word = LONGEST_KEY | CHANGED | DISCARDED;
         assert_eq!((word & LONGEST_KEY, word & !LONGEST_KEY), (LONGEST_KEY, CHANGED | DISCARDED));
