@@ -451,6 +451,11 @@ fn over(limit: LimitExceeded) -> Refusal {
         LimitExceeded::KeysPerWindow(most) => {
             format!("its window has {most} keys, as many as limits.keys_per_window allows")
         }
+        LimitExceeded::WindowBytes(most) => {
+            format!(
+                "the keys of its window would take more than {most} bytes, and no window can hold more"
+            )
+        }
         LimitExceeded::Bytes(most) => {
             format!(
                 "with this key the state would have more than the {most} bytes of limits.state_bytes"

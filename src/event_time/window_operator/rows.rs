@@ -79,7 +79,8 @@ impl Rows {
             Entry::Occupied(held) => Ok((*held.get(), false)),
             Entry::Vacant(vacant) => {
                 may_be_made(rows)?;
-                let place = chunks.append(width, key).ok_or(LimitExceeded::Bytes(MOST_BYTES))?;
+                let place =
+                    chunks.append(width, key).ok_or(LimitExceeded::WindowBytes(MOST_BYTES))?;
                 vacant.insert(place);
                 Ok((place, true))
             }
@@ -306,6 +307,17 @@ mod tests {
             assert_eq!(row_of(&mut rows, &key(nth)), (place, false));
             assert_eq!(rows.key(place), Some(&*key(nth)));
         }
+    }
+
+    #[test]
+    fn a_window_that_can_hold_no_more_refuses_new_keys_and_takes_those_it_has() {
+        let mut rows = Rows::new(&FUNCTIONS);
+        let (held, _) = row_of(&mut rows, b"held");
+        rows.chunks.0.resize_with(MOST_CHUNKS, || vec![0; 1]);
+        rows.chunks.0[MOST_CHUNKS - 1].resize(CHUNK, 0);
+        let refused = Err(LimitExceeded::WindowBytes(1 << 32));
+        assert_eq!(rows.of(b"new", |_| Ok(())), refused);
+        assert_eq!(row_of(&mut rows, b"held"), (held, false));
     }
 
     #[test]

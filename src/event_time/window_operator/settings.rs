@@ -87,6 +87,8 @@ pub enum LimitExceeded {
     KeysPerWindow(usize),
     /// What is held would have more than so many bytes.
     Bytes(usize),
+    /// Its window would have more than so many bytes in one shard, and no window can.
+    WindowBytes(usize),
 }
 
 impl StateLimits {
