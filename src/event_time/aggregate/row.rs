@@ -119,28 +119,36 @@ pub(crate) fn width_of(functions: &[AggregateFunction]) -> usize {
     functions.iter().map(|function| function.width()).sum()
 }
 
+/// The accumulators of these functions one by one.
+fn cells_mut<'c>(
+    mut cells: &'c mut [u8],
+    functions: &'c [AggregateFunction],
+) -> impl Iterator<Item = (AggregateFunction, &'c mut [u8])> {
+    functions.iter().map_while(move |function| {
+        let (cell, rest) = std::mem::take(&mut cells).split_at_mut_checked(function.width())?;
+        cells = rest;
+        Some((*function, cell))
+    })
+}
+
 /// Takes in the values of one more record.
 #[inline]
 pub(crate) fn add_to(
-    mut cells: &mut [u8],
+    cells: &mut [u8],
     functions: &[AggregateFunction],
     values: &[Option<Value>],
     large: &mut LargeSums,
 ) {
-    for (function, value) in functions.iter().zip(values) {
-        let Some((cell, rest)) = cells.split_at_mut_checked(function.width()) else { return };
-        cells = rest;
+    for ((function, cell), value) in cells_mut(cells, functions).zip(values) {
         if let Some(value) = value {
-            add(*function, cell, *value, large);
+            add(function, cell, *value, large);
         }
     }
 }
 
 /// Forgets everything; what did not fit keeps its place.
-pub(crate) fn clear(mut cells: &mut [u8], functions: &[AggregateFunction], large: &mut LargeSums) {
-    for function in functions {
-        let Some((cell, rest)) = cells.split_at_mut_checked(function.width()) else { return };
-        cells = rest;
+pub(crate) fn clear(cells: &mut [u8], functions: &[AggregateFunction], large: &mut LargeSums) {
+    for (function, cell) in cells_mut(cells, functions) {
         match function {
             AggregateFunction::Sum | AggregateFunction::Avg => put_sum(cell, Sum::default(), large),
             AggregateFunction::Count | AggregateFunction::Min | AggregateFunction::Max => {
@@ -194,15 +202,10 @@ fn add_to_sum(cell: &mut [u8], value: Value, large: &mut LargeSums) {
 pub(crate) fn read_all(
     functions: &[AggregateFunction],
     reader: &mut Reader<'_>,
-    mut cells: &mut [u8],
+    cells: &mut [u8],
     large: &mut LargeSums,
 ) -> Option<()> {
-    for function in functions {
-        let (cell, rest) = cells.split_at_mut_checked(function.width())?;
-        cells = rest;
-        read(*function, reader, cell, large)?;
-    }
-    Some(())
+    cells_mut(cells, functions).try_for_each(|(function, cell)| read(function, reader, cell, large))
 }
 
 /// The same of one.
