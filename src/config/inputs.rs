@@ -1,7 +1,7 @@
 //! The input topics by their number, while the service runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::{Config, Source, SourcePattern};
 
@@ -104,7 +104,7 @@ impl Inputs {
 
     /// Whether a pattern has brought it.
     pub fn is_of_pattern(&self, source: &Source) -> bool {
-        self.0.patterns.iter().any(|pattern| pattern.source.table == source.table)
+        is_of_one(&self.0.patterns, source)
     }
 
     /// Takes in those of these topics that match a pattern. How many were new.
@@ -123,12 +123,7 @@ impl Inputs {
         let mut topics: Vec<_> = topics.into_iter().filter(|topic| self.may_match(topic)).collect();
         topics.sort_unstable();
         for topic in topics {
-            let mut matching =
-                self.0.patterns.iter().filter(|pattern| pattern.pattern.matches(topic));
-            let (Some(pattern), None) = (matching.next(), matching.next()) else {
-                self.check(topic)?;
-                continue;
-            };
+            let Some(pattern) = self.pattern_of(topic)? else { continue };
             let mut sources = self.0.sources.write().unwrap_or_else(PoisonError::into_inner);
             let is_known = sources.iter().any(|source| source.topic == topic);
             if !is_known && sources.len() < usize::from(u16::MAX) {
@@ -146,11 +141,11 @@ impl Inputs {
         !topic.starts_with("__") && !is_changelog
     }
 
-    fn check(&self, topic: &str) -> Result<(), TwoPatterns> {
+    /// The one pattern that matches a topic, if any does.
+    fn pattern_of(&self, topic: &str) -> Result<Option<&SourcePattern>, TwoPatterns> {
         let mut matching = self.0.patterns.iter().filter(|pattern| pattern.pattern.matches(topic));
-        let (Some(first), Some(second)) = (matching.next(), matching.next()) else {
-            return Ok(());
-        };
+        let found = matching.next();
+        let (Some(first), Some(second)) = (found, matching.next()) else { return Ok(found) };
         Err(TwoPatterns {
             topic: topic.to_owned(),
             first: first.pattern.as_str().to_owned(),
@@ -175,9 +170,28 @@ impl Config {
 
     /// The topic that is named first, whatever patterns have brought.
     pub(crate) fn first_named(&self) -> Option<&str> {
-        let by_pattern = |source: &Source| {
-            self.patterns.iter().any(|pattern| pattern.source.table == source.table)
-        };
-        self.sources.iter().find(|source| !by_pattern(source)).map(|source| source.topic.as_str())
+        let named = self.sources.iter().find(|source| !is_of_one(&self.patterns, source));
+        named.map(|source| source.topic.as_str())
+    }
+}
+
+fn is_of_one(patterns: &[SourcePattern], source: &Source) -> bool {
+    patterns.iter().any(|pattern| pattern.source.table == source.table)
+}
+
+/// What is made of a configuration with all topics that there are by now; made anew only when these have grown.
+pub(crate) fn of_all_topics<T: Clone>(
+    config: Config,
+    inputs: Inputs,
+    make: impl Fn(&Config) -> T,
+) -> impl Fn() -> T {
+    let latest = Mutex::new((config.sources.len(), make(&config)));
+    move || {
+        let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = inputs.count();
+        if latest.0 != count {
+            *latest = (count, make(&config.with_topics_of(&inputs)));
+        }
+        latest.1.clone()
     }
 }

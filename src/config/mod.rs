@@ -32,6 +32,7 @@ pub use admin::{Admin, AdminTls};
 pub use effective::{Effective, render_effective};
 pub use export::{DatabaseTls, PostgresExport, RESERVED_COLUMNS, Secret};
 pub use fault::ConfigFault;
+pub(crate) use inputs::of_all_topics;
 pub use inputs::{Inputs, TwoPatterns};
 pub use layers::Sources;
 pub use load::{Loaded, default_toml, host_name, load};

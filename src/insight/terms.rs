@@ -1,9 +1,9 @@
 //! What of the configuration those who look inside need; it grows with the topics that patterns bring.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::{advise, explain};
-use crate::config::{Config, Inputs};
+use crate::config::{Config, Inputs, of_all_topics};
 
 /// For all topics that there are so far.
 #[derive(Clone, Debug)]
@@ -33,15 +33,7 @@ impl From<&Config> for JobTerms {
 /// Reads the terms as they are now.
 pub type ReadTerms = Arc<dyn Fn() -> JobTerms + Send + Sync>;
 
-/// The terms of a job whose topics may grow; they are made anew only when these have.
+/// The terms of a job whose topics may grow.
 pub fn read_terms(config: Config, inputs: Inputs) -> ReadTerms {
-    let made = Mutex::new((config.sources.len(), JobTerms::from(&config)));
-    Arc::new(move || {
-        let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = inputs.count();
-        if made.0 != count {
-            *made = (count, JobTerms::from(&config.with_topics_of(&inputs)));
-        }
-        made.1.clone()
-    })
+    Arc::new(of_all_topics(config, inputs, |config| JobTerms::from(config)))
 }

@@ -17,7 +17,7 @@ mod subtask;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -28,7 +28,7 @@ pub use info::{MetricsInfo, SourceInfo};
 pub use subtask::SubtaskMetrics;
 
 use crate::clock::ReadNow;
-use crate::config::{Config, Inputs};
+use crate::config::{Config, Inputs, of_all_topics};
 use crate::event_time::{EventTime, PartitionId};
 use crate::insight::live::Outcomes;
 use crate::insight::{Tally, Watches};
@@ -169,8 +169,9 @@ impl Metrics {
         #[cfg(target_os = "linux")]
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         let scrape = Arc::new(Scrape {
-            sources: Mutex::new(Arc::new(Sources::new(info, clock().wall))),
-            growing: OnceLock::new(),
+            sources: Mutex::new(always(Sources::new(info, clock().wall))),
+            librdkafka: info.librdkafka.clone(),
+            began: clock().wall,
             ticks: (0..watches.count()).map(|_| AtomicU64::new(0)).collect(),
             watches,
             clock,
@@ -182,8 +183,11 @@ impl Metrics {
 
     /// From now on topics that patterns bring have series too.
     pub fn follow(&self, config: Config, inputs: Inputs) {
-        // Only the first time counts.
-        self.scrape.growing.set((config, inputs)).unwrap_or_default();
+        let (librdkafka, began) = (self.scrape.librdkafka.clone(), self.scrape.began);
+        let sources = of_all_topics(config, inputs, move |config| {
+            Arc::new(Sources::new(&MetricsInfo::new(config, librdkafka.as_str()), began))
+        });
+        *self.scrape.sources.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(sources);
     }
 
     /// What one of the subtasks writes to.
@@ -219,9 +223,10 @@ impl Metrics {
 
 /// What a scrape reads.
 struct Scrape {
-    sources: Mutex<Arc<Sources>>,
-    /// Where topics come from that a pattern brings.
-    growing: OnceLock<(Config, Inputs)>,
+    sources: Mutex<ReadSources>,
+    librdkafka: String,
+    /// When the process did.
+    began: EventTime,
     watches: Watches,
     clock: ReadNow,
     /// By subtask.
@@ -234,8 +239,13 @@ struct Sources {
     /// By number.
     topics: Vec<String>,
     constant: Vec<Family>,
-    librdkafka: String,
-    began: EventTime,
+}
+
+type ReadSources = Arc<dyn Fn() -> Arc<Sources> + Send + Sync>;
+
+fn always(sources: Sources) -> ReadSources {
+    let sources = Arc::new(sources);
+    Arc::new(move || Arc::clone(&sources))
 }
 
 impl Sources {
@@ -243,8 +253,6 @@ impl Sources {
         Self {
             topics: info.sources.iter().map(|source| source.topic.clone()).collect(),
             constant: info::families(info, began),
-            librdkafka: info.librdkafka.clone(),
-            began,
         }
     }
 
@@ -270,15 +278,8 @@ impl Scrape {
 
     /// The topics that there are by now.
     fn sources(&self) -> Arc<Sources> {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((config, inputs)) = self.growing.get()
-            && inputs.count() > sources.topics.len()
-        {
-            let config = config.with_topics_of(inputs);
-            let info = MetricsInfo::new(&config, sources.librdkafka.as_str());
-            *sources = Arc::new(Sources::new(&info, sources.began));
-        }
-        Arc::clone(&sources)
+        let read = self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        read()
     }
 
     fn families(&self) -> Vec<Family> {
