@@ -1,7 +1,7 @@
 //! Looks for topics that match a pattern, beside the loop: a list of all topics may take as long as the brokers do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) struct TopicWatch {
 #[derive(Debug)]
 struct Shared {
     ended: AtomicBool,
-    fault: Mutex<Option<TwoPatterns>>,
+    fault: OnceLock<TwoPatterns>,
 }
 
 impl TopicWatch {
@@ -38,7 +38,7 @@ impl TopicWatch {
         }
         let every = config.kafka.consumer_property("topic.metadata.refresh.interval.ms");
         let every = every.and_then(|ms| ms.parse().ok()).map_or(EVERY, Duration::from_millis);
-        let shared = Arc::new(Shared { ended: AtomicBool::new(false), fault: Mutex::default() });
+        let shared = Arc::new(Shared { ended: AtomicBool::new(false), fault: OnceLock::new() });
         let thread = Self::spawn(Arc::clone(&shared), Arc::clone(clients), topics.0.clone(), every);
         let thread =
             thread.inspect_err(|error| tracing::error!(%error, "{NOT_LOOKED_FOR}")).ok()?;
@@ -67,7 +67,8 @@ impl TopicWatch {
                 let there = metadata.topics().iter().filter(|topic| !topic.partitions().is_empty());
                 let names = there.map(rdkafka::metadata::MetadataTopic::name);
                 if let Err(fault) = inputs.admit(names) {
-                    *shared.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+                    // The first ends the watch.
+                    shared.fault.set(fault).unwrap_or_default();
                     return;
                 }
             }
@@ -75,8 +76,8 @@ impl TopicWatch {
     }
 
     /// What has put an end to it.
-    pub(super) fn fault(&self) -> Option<TwoPatterns> {
-        self.shared.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn fault(&self) -> Option<&TwoPatterns> {
+        self.shared.fault.get()
     }
 }
 

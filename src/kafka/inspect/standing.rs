@@ -13,7 +13,7 @@ use super::facts::{Facts, Found, GroupUnseen, Log, State};
 use super::gather::Deadline;
 use crate::config::{Config, Inputs};
 use crate::event_time::PartitionId;
-use crate::kafka::admin::{self};
+use crate::kafka::admin;
 use crate::kafka::changelog::KafkaChangelog;
 use crate::kafka::client::{Clients, TopicNumbers, ends_of};
 use crate::kafka::members::Group;

@@ -30,8 +30,7 @@ use crate::kafka::ending::EndsAside;
 use crate::kafka::oauth::Held;
 use crate::kafka::rebalance::ConsumerEvents;
 use crate::kafka::report::Reports;
-use crate::kafka::topic_names;
-use crate::kafka::topic_names::ChangelogTopics;
+use crate::kafka::topic_names::{self, ChangelogTopics};
 use crate::pipeline::{
     Message, NextOffsets, OutputTopic, SinkError, Time, TopicLimits, TransactionalSink,
 };
