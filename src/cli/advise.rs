@@ -88,7 +88,7 @@ impl Advise {
             };
             return Err(Failure::Other(fault.into()));
         };
-        let advice = self.look(&config, &source, 0)?;
+        let advice = self.look(&config, &source)?;
         if self.json {
             let json = serde_json::to_string_pretty(&advice);
             out.line(json.map_err(|error| Failure::Other(error.into()))?)?;
@@ -123,10 +123,10 @@ impl Advise {
         self.configuration.overrides = base;
     }
 
-    fn look(&self, config: &Config, source: &Source, number: u16) -> Result<Advice, Failure> {
+    fn look(&self, config: &Config, source: &Source) -> Result<Advice, Failure> {
         let clock = Clock::start();
         let size = self.last.map_or(SampleSize::Records(self.records), SampleSize::Last);
-        let sample = Sample::open(config, number, &source.topic, size, clock, Arc::new(|_, _| {}))?;
+        let sample = Sample::open(config, &source.topic, size, clock, Arc::new(|_, _| {}))?;
         let mut decoder = if self.configuration.files.is_empty() {
             let nothing =
                 Key { from: KeyFrom::Fields(Vec::new()), partial: false, across_topics: false };
@@ -170,7 +170,7 @@ impl Advise {
             batch_period: self.batch_period,
             ..Terms::new(config, source)
         };
-        Ok(Advice::new(&observations.of_topic(number), &terms))
+        Ok(Advice::new(&observations.of_topic(Sample::NUMBER), &terms))
     }
 }
 

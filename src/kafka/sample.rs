@@ -62,7 +62,6 @@ pub struct Sample {
     consumer: Held<BaseConsumer<Reported>>,
     clock: Clock,
     topic: String,
-    number: u16,
     /// For each partition with something to read, where it begins and ends.
     ends: BTreeMap<i32, (i64, i64)>,
     /// All partitions of the topic.
@@ -77,13 +76,15 @@ impl std::fmt::Debug for Sample {
 }
 
 impl Sample {
-    /// Finds where to begin and where to end. `number` is the place of the topic in the configuration.
+    /// What its topic is called in the ids of partitions.
+    pub const NUMBER: u16 = 0;
+
+    /// Finds where to begin and where to end.
     ///
     /// # Errors
     /// See [`SampleError`].
     pub fn open(
         config: &Config,
-        number: u16,
         topic: &str,
         size: SampleSize,
         clock: Clock,
@@ -100,7 +101,6 @@ impl Sample {
             consumer,
             clock,
             topic: topic.to_owned(),
-            number,
             ends: BTreeMap::new(),
             partitions,
             total: 0,
@@ -113,7 +113,7 @@ impl Sample {
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
         self.partitions
             .iter()
-            .map(|partition| PartitionId { topic: self.number, partition: *partition })
+            .map(|partition| PartitionId { topic: Self::NUMBER, partition: *partition })
     }
 
     /// About how many records there are to read: offsets that transaction markers have or that were compacted away count.
@@ -138,7 +138,7 @@ impl Sample {
                 Some(Ok(message)) => {
                     came = now;
                     let partition = message.partition();
-                    let id = PartitionId { topic: self.number, partition };
+                    let id = PartitionId { topic: Self::NUMBER, partition };
                     if self.ends.get(&partition).is_some_and(|(_, end)| message.offset() < *end) {
                         take(Some(&KafkaRecord { message, partition: id }), left);
                     }
