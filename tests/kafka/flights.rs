@@ -87,6 +87,16 @@ fn last_panes(cluster: &Cluster, prefix: &str) -> BTreeMap<(i64, String), [i64; 
     panes
 }
 
+/// The rows of a reference: window and key, and four numbers.
+pub(crate) fn reference(csv: &str) -> BTreeMap<(i64, String), [i64; 4]> {
+    let row = |row: &str| {
+        let columns: Vec<&str> = row.split(',').collect();
+        let numbers = [2, 3, 4, 5].map(|column: usize| columns[column].parse().unwrap());
+        ((columns[0].parse().unwrap(), columns[1].to_owned()), numbers)
+    };
+    csv.lines().skip(1).map(row).collect()
+}
+
 #[test]
 fn with_a_bound_of_a_day_the_results_are_the_reference_row_for_row() {
     let cluster = Cluster::new(Broker::shared());
@@ -99,13 +109,7 @@ fn with_a_bound_of_a_day_the_results_are_the_reference_row_for_row() {
     let status = service.wait();
     assert!(status.success(), "{}", service.log());
 
-    let mut expected = BTreeMap::new();
-    for row in HOURLY.lines().skip(1) {
-        let columns: Vec<&str> = row.split(',').collect();
-        let numbers = [2, 3, 4, 5].map(|column: usize| columns[column].parse::<i64>().unwrap());
-        expected.insert((columns[0].parse::<i64>().unwrap(), columns[1].to_owned()), numbers);
-    }
-    assert_eq!(last_panes(&cluster, prefix), expected);
+    assert_eq!(last_panes(&cluster, prefix), reference(HOURLY));
     assert!(cluster.read(&format!("{prefix}-late")).is_empty());
     let dead = cluster.read(&format!("{prefix}-dead"));
     assert_eq!(dead.len(), 521);

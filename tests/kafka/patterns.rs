@@ -1,6 +1,7 @@
 //! Input topics by a pattern of their names, also those that come while the service runs.
 
 use super::check::check;
+use super::sources::check_the_late_one;
 use crate::support::cluster::Record;
 use crate::support::job::{Job, keyed, row, total, wait_for_total};
 use crate::support::process::{Tidegate, tidegate};
@@ -55,10 +56,7 @@ fn joins(job: &Job, kill: bool, changelogs: &[&str]) {
         row(10_000, "b", "0 on_time", 2, 20),
     ];
     assert_eq!(job.rows(), expected);
-    let late = job.read("late");
-    assert_eq!(late.len(), 1);
-    assert_eq!(late[0].header("tidegate.topic"), Some(job.topic("in-b")));
-    assert_eq!(late[0].header("tidegate.cause").as_deref(), Some("joined"));
+    check_the_late_one(job, "in-b", "joined");
     let names: Vec<_> = job.cluster.topics(job.name).into_iter().map(|(name, _)| name).collect();
     let found: Vec<_> = names.iter().filter(|name| name.ends_with("-changelog")).collect();
     assert_eq!(found, changelogs);

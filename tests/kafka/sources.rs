@@ -10,6 +10,8 @@ use crate::support::ledger::{self, Feed, Order, rules};
 use crate::support::oracle::{Rules, Topics, judge};
 use crate::support::process::Tidegate;
 
+use super::flights::reference;
+
 /// How many partitions the first of two topics has, as far as the oracle is concerned.
 const FIRST: i32 = 3;
 const SECOND: i32 = 2;
@@ -189,10 +191,15 @@ fn a_source_that_stops_holds_nobody_after_its_own_timeout_and_nothing_falls_when
         row(30_000, "b", "0 on_time", 1, 64),
     ];
     assert_eq!(job.rows(), expected);
+    check_the_late_one(&job, "second", "after_idle");
+}
+
+/// A single record is late: one of this topic, for this cause.
+pub(super) fn check_the_late_one(job: &Job, topic: &str, cause: &str) {
     let late = job.read("late");
     assert_eq!(late.len(), 1);
-    assert_eq!(late[0].header("tidegate.cause").as_deref(), Some("after_idle"));
-    assert_eq!(late[0].header("tidegate.topic"), Some(job.topic("second")));
+    assert_eq!(late[0].header("tidegate.cause").as_deref(), Some(cause));
+    assert_eq!(late[0].header("tidegate.topic"), Some(job.topic(topic)));
 }
 
 #[test]
@@ -317,12 +324,6 @@ fn flights_and_cancelled_flights_of_two_topics_are_the_totals_of_the_whole_month
     let mut service = Tidegate::run(&carriers(&cluster), &["--until-end"]);
     let status = service.wait();
     assert!(status.success(), "{}", service.log());
-    let mut expected = BTreeMap::new();
-    for line in CARRIERS.lines().skip(1) {
-        let columns: Vec<&str> = line.split(',').collect();
-        let numbers = [2, 3, 4, 5].map(|column: usize| columns[column].parse::<i64>().unwrap());
-        expected.insert((columns[0].parse::<i64>().unwrap(), columns[1].to_owned()), numbers);
-    }
     let mut found = BTreeMap::new();
     for record in cluster.read("carriers-hourly") {
         let result = record.json();
@@ -333,7 +334,7 @@ fn flights_and_cancelled_flights_of_two_topics_are_the_totals_of_the_whole_month
         assert!(found.insert(key, numbers).is_none(), "twice: {result}");
     }
     println!("{} rows of {} flights", found.len(), found.values().map(|row| row[0]).sum::<i64>());
-    assert_eq!(found, expected);
+    assert_eq!(found, reference(CARRIERS));
     for nothing in ["carriers-late", "carriers-dead"] {
         assert!(cluster.read(nothing).is_empty(), "{nothing}");
     }
