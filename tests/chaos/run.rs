@@ -305,6 +305,7 @@ impl Run {
         println!("chaos: {} records written, {:?}", written.records, verdict.figures);
         self.print_figures();
         if !verdict.objections.is_empty() {
+            self.keep_the_uncommitted();
             self.objections.push(format!("the oracle has {}", verdict.text()));
         }
         let all = [&self.objections[..], &self.fleet.objections].concat();
@@ -321,6 +322,18 @@ impl Run {
     fn keep(&self, topics: &Topics) {
         let Topics { input, results, late, dead } = topics;
         for (name, records) in [("in", input), ("out", results), ("late", late), ("dead", dead)] {
+            let lines: Vec<_> = records.iter().map(Record::to_string).collect();
+            std::fs::write(self.fleet.logs.join(name), lines.join("\n")).unwrap();
+        }
+    }
+
+    /// Writes down what nobody sees who reads what is committed: whether something that is missing was ever written.
+    fn keep_the_uncommitted(&self) {
+        for (name, topic) in [
+            ("out-uncommitted", format!("{GROUP}-out")),
+            ("changelog", format!("{GROUP}-{GROUP}-in-changelog")),
+        ] {
+            let records = self.cluster.read_with(&topic, "read_uncommitted");
             let lines: Vec<_> = records.iter().map(Record::to_string).collect();
             std::fs::write(self.fleet.logs.join(name), lines.join("\n")).unwrap();
         }
