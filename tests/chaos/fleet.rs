@@ -202,6 +202,11 @@ impl Fleet {
         (0..self.slots.len()).filter(fits).collect()
     }
 
+    /// From now on somebody is there again.
+    pub(crate) fn open(&mut self) {
+        self.closing = false;
+    }
+
     /// Asks everybody to stop.
     pub(crate) fn close(&mut self) {
         self.closing = true;
