@@ -147,9 +147,11 @@ impl Shard {
         self.operator.drop_closed(closed, owed)
     }
 
-    /// Drops the windows that are past their allowed lateness at its clock and have all been fired. How many entries.
+    /// Drops the windows that are closed, or past their allowed lateness at its clock, and have all been fired. How many
+    /// entries.
     pub(crate) fn drop_freed(&mut self, settings: &WindowSettings) -> usize {
-        self.operator.drop_freed(self.clock(Watermark::NONE), settings)
+        let closed = closed_at(self.clock(Watermark::NONE), settings);
+        self.operator.drop_freed(self.closed.max(closed))
     }
 
     /// Closes windows up to this greatest timestamp for good, where its clock alone does not.
@@ -199,9 +201,9 @@ impl<'a> ShardView<'a> {
         self.shard.closed.max(closed_at(self.clock, self.settings))
     }
 
-    /// The windows that have not all been fired although they are past their allowed lateness.
+    /// The windows that are excepted from that, since they have not all been fired.
     pub(crate) fn owed(&self) -> impl Iterator<Item = TimeWindow> + use<'a> {
-        self.shard.operator.owed(self.clock, self.settings.allowed_lateness)
+        self.shard.operator.owed(self.closed())
     }
 
     /// Every entry that somebody may see again, window by window.

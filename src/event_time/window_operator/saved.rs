@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::open_window::OpenWindow;
-use super::{EntryView, Size, WindowOperator, WindowSettings};
+use super::{EntryView, Size, WindowOperator};
 use crate::event_time::aggregate::AggregateFunction;
 use crate::event_time::snapshot::Reader;
 use crate::event_time::time::{EventTime, Watermark};
@@ -62,13 +62,10 @@ impl WindowOperator {
         self.open.values_mut().for_each(OpenWindow::mark_saved);
     }
 
-    /// The windows past their allowed lateness that are held because they have not all been fired.
-    pub(crate) fn owed(
-        &self,
-        clock: Watermark,
-        lateness: Duration,
-    ) -> impl Iterator<Item = TimeWindow> {
-        self.past(clock, lateness).filter(|open| open.has_unfired()).map(|open| open.window)
+    /// The windows with no timestamp above this one that have not all been fired.
+    pub(crate) fn owed(&self, closed: EventTime) -> impl Iterator<Item = TimeWindow> {
+        let past = self.open.values().take_while(move |open| open.window.max_timestamp() <= closed);
+        past.filter(|open| open.has_unfired()).map(|open| open.window)
     }
 
     /// The first window whose on-time panes are being fired.
@@ -112,12 +109,9 @@ impl WindowOperator {
         )
     }
 
-    /// Drops the windows that are past their allowed lateness and have all been fired. How many entries.
-    pub(crate) fn drop_freed(&mut self, clock: Watermark, settings: &WindowSettings) -> usize {
-        self.drop_first(
-            |open| open.window.is_freed(clock, settings.allowed_lateness),
-            OpenWindow::has_unfired,
-        )
+    /// Drops the windows with no timestamp above this one that have all been fired. How many entries.
+    pub(crate) fn drop_freed(&mut self, closed: EventTime) -> usize {
+        self.drop_first(|open| open.window.max_timestamp() <= closed, OpenWindow::has_unfired)
     }
 
     /// Of the first windows for which `past` holds, drops those which `kept` does not name.
@@ -135,10 +129,6 @@ impl WindowOperator {
         }
         self.freed = 0;
         before - self.size.entries
-    }
-
-    fn past(&self, clock: Watermark, lateness: Duration) -> impl Iterator<Item = &OpenWindow> {
-        self.open.values().take_while(move |open| open.window.is_freed(clock, lateness))
     }
 
     fn wanted(&self, clock: Watermark, lateness: Duration) -> impl Iterator<Item = &OpenWindow> {

@@ -147,6 +147,26 @@ fn windows_that_are_gone_stay_gone_when_more_lateness_is_allowed() {
 }
 
 #[test]
+fn panes_that_are_owed_stay_owed_when_more_lateness_is_allowed() {
+    let mut job = Job::new(with_lateness(0));
+    for key in ["a", "b", "c"] {
+        job.add(1_000, key, None);
+    }
+    job.add(30_000, "a", None);
+    job.subtask.on_periodic_emit(NOW);
+    assert!(matches!(job.subtask.poll_output(), Some(Output::WatermarkAdvanced(_))));
+    assert!(matches!(job.subtask.poll_output(), Some(Output::Fired(pane)) if pane.key == b"a"));
+    job.commit();
+    // The one that goes on with more lateness commits before it has fired the rest, and does not live longer.
+    let mut job = job.restart(with_lateness(3_600));
+    job.writer.write_again();
+    job.commit();
+    let mut job = job.restart(with_lateness(3_600));
+    let owed = panes(&mut job.subtask);
+    assert_eq!(owed.len(), 2, "{owed:?}");
+}
+
+#[test]
 fn windows_go_at_once_when_less_lateness_is_allowed() {
     let mut job = Job::new(with_lateness(60));
     job.add(1_000, "a", None);
