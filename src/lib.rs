@@ -28,7 +28,14 @@
 //! # Ok::<(), tidegate::service::ServiceError>(())
 //! ```
 //!
+//! Without the feature `client` it is the core alone: no brokers, no HTTP, no command line, no C library.
+//!
 //! The modules, in the order in which they are best read:
+
+#![cfg_attr(
+    not(feature = "client"),
+    allow(dead_code, unused_imports, reason = "much of the core is there for the ways in and out")
+)]
 
 // What event time is here: the pure core.
 pub mod event_time;
@@ -40,6 +47,7 @@ pub mod codec;
 pub mod pipeline;
 
 // The ways in and out on Kafka.
+#[cfg(feature = "client")]
 pub mod kafka;
 
 // What the loop tells people.
@@ -49,21 +57,26 @@ pub mod insight;
 pub mod metrics;
 
 // Probes and metrics over HTTP.
+#[cfg(feature = "client")]
 pub mod http;
 
 // What encrypted connections have in common.
+#[cfg(feature = "client")]
 mod tls;
 
 // All of it in one process.
+#[cfg(feature = "client")]
 pub mod service;
 
 // How it is asked to end.
+#[cfg(feature = "client")]
 mod stop;
 
 // The end of a process whose loop stands still.
 pub mod watchdog;
 
 // The results as a table of a database.
+#[cfg(feature = "client")]
 pub mod export;
 
 // What the service is told.
@@ -76,6 +89,7 @@ pub mod generator;
 pub mod log;
 
 // The command line.
+#[cfg(feature = "client")]
 pub mod cli;
 
 // The clocks.

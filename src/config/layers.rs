@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use ::config::{ConfigError, File, FileFormat, Source, Value};
 
 use super::fault::ConfigFault;
 use super::key_path::KeyPath;
+use super::load::default_toml;
 use super::properties::{FILE_SUFFIX, name_of_variable};
 use super::tree::{self, Table};
 use crate::event_time::NamedStrategy;
@@ -56,10 +58,13 @@ pub(super) struct Merged {
 }
 
 /// Reads and merges all layers.
-pub(super) fn merge(sources: &Sources, reference: &str) -> Merged {
+pub(super) fn merge(sources: &Sources) -> Merged {
+    // Nine tenths of what a small file takes; tests read thousands of those.
+    static REFERENCE: LazyLock<Result<Layer, ConfigFault>> =
+        LazyLock::new(|| parse(default_toml(), DEFAULTS));
     let mut faults = Vec::new();
     let mut layers = Vec::new();
-    layers.extend(noted(parse(reference, DEFAULTS), &mut faults));
+    layers.extend(noted(REFERENCE.clone(), &mut faults));
     for path in &sources.files {
         layers.extend(noted(read_file(path), &mut faults));
     }

@@ -35,7 +35,7 @@ pub struct Loaded {
 /// assert!(lines.iter().any(|line| line.contains("results.topic: is missing")));
 /// ```
 pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigFault>> {
-    let Merged { root, read, mut faults, unread } = merge(sources, default_toml());
+    let Merged { root, read, mut faults, unread } = merge(sources);
     let mut report = Report::new(&root, &read, faults.is_empty());
     let settings = settings(&root, &mut report);
     let surroundings =
