@@ -1,7 +1,7 @@
 //! What must not cost much, counted in instructions: valgrind counts them in runs of this very program, so that a busy
 //! machine changes nothing. Times are printed, and prove nothing.
 //!
-//! To add one: a `Work` with its ceiling, a fifth above what was counted. The counts are of the test profile, which is
+//! To add one: a `Work` with its ceiling, a fifth above what was counted, or a `Ratio` of two streams. The counts are of the test profile, which is
 //! not optimised; a program that is runs a small part of them.
 
 #![expect(
@@ -12,7 +12,7 @@
 
 use std::hint::black_box;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tidegate::clock::Clock;
@@ -22,6 +22,15 @@ use tidegate::event_time::{
 use tidegate::insight::advise::{Observations, Seen};
 use tidegate::insight::{PartitionHistory, PartitionSnapshot, Phase, Snapshot, Tally, Watches};
 use tidegate::metrics::{Metrics, MetricsInfo, SourceInfo};
+
+#[path = "support/hostile.rs"]
+mod hostile;
+#[path = "support/settings.rs"]
+mod settings;
+#[path = "costs/stream.rs"]
+mod stream;
+
+use stream::{BEGIN_MS, Stream};
 
 /// What is done again and again.
 struct Work {
@@ -50,6 +59,65 @@ const WORKS: [Work; 4] = [
     Work { name: "copy under the lock", run: copy, times: 10, ceiling: 1_230_000 },
     Work { name: "observing a record", run: observe, times: 20_000, ceiling: 7_000 },
 ];
+
+/// What must not cost much more than something else.
+struct Ratio {
+    name: &'static str,
+    /// The whole loop over a stream of records.
+    of: Stream,
+    to: Stream,
+    /// So many records count: with 20,000 a commit is among what they cost, with 4,000 a tick.
+    records: u32,
+    /// Hundredths of the other one's instructions for a record, at most.
+    percent: u64,
+}
+
+const RATIOS: [Ratio; 2] = [
+    Ratio {
+        name: "10 partitions with data among 1,000, to 10 alone",
+        of: Stream { partitions: 1_000, with_data: 10, payload: clean },
+        to: Stream { partitions: 10, with_data: 10, payload: clean },
+        records: 20_000,
+        percent: 110,
+    },
+    Ratio {
+        name: "every third record hostile, to none",
+        of: Stream { partitions: 8, with_data: 8, payload: every_third_hostile },
+        to: Stream { partitions: 8, with_data: 8, payload: clean },
+        records: 4_000,
+        percent: 200,
+    },
+];
+
+impl Ratio {
+    /// What the second of the two is called.
+    fn base(&self) -> String {
+        format!("{}: the other", self.name)
+    }
+}
+
+/// Records that a stream begins with.
+const FIRST: u32 = 2_000;
+
+/// 1,000 keys, three numbers and as much text as records usually have beside what is read.
+fn clean(nth: u32) -> Vec<u8> {
+    let ts = BEGIN_MS + i64::from(nth);
+    let (key, value) = (nth.wrapping_mul(7_919) % 1_000, nth % 977);
+    format!(
+        r#"{{"id":"{nth:016x}","k":"key-{key:08}","ts":{ts},"v":{value},"name":"somebody or something","tags":["one","two"],"at":{{"lat":52.5,"lon":13.4}},"ok":true}}"#
+    )
+    .into_bytes()
+}
+
+/// What was found by the search for input that does harm, and what the cases have of it.
+fn every_third_hostile(nth: u32) -> Vec<u8> {
+    static HOSTILE: LazyLock<Vec<Vec<u8>>> = LazyLock::new(hostile::payloads);
+    if nth % 3 != 2 {
+        return clean(nth);
+    }
+    let nth = usize::try_from(nth / 3).unwrap();
+    HOSTILE.iter().cycle().nth(nth % HOSTILE.len()).cloned().unwrap()
+}
 
 /// 2027-01-15, 08:00.
 const NOW: EventTime = EventTime(1_800_000_000_000);
@@ -133,12 +201,12 @@ fn observe(times: u32) -> usize {
 }
 
 /// The instructions of a run of this program that does it so many times.
-fn instructions(work: &Work, times: u32) -> u64 {
+fn instructions(name: &str, times: u32) -> u64 {
     let own = std::env::current_exe().unwrap();
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(own)
-        .args(["--work", work.name, &times.to_string()])
+        .args(["--work", name, &times.to_string()])
         .output()
         .unwrap_or_else(|error| {
             panic!("valgrind: {error}; it is in Debian's package `valgrind`, and `tests/run` installs it")
@@ -154,14 +222,23 @@ fn main() {
     if let [flag, name, times] = &arguments[..]
         && flag == "--work"
     {
+        let times = times.parse().unwrap();
+        for ratio in &RATIOS {
+            for (of, stream) in [(ratio.name.to_owned(), &ratio.of), (ratio.base(), &ratio.to)] {
+                if of == *name {
+                    println!("{of}: {:?}", stream.run(times));
+                    return;
+                }
+            }
+        }
         let work = WORKS.iter().find(|work| work.name == name).unwrap();
-        black_box((work.run)(times.parse().unwrap()));
+        black_box((work.run)(times));
         return;
     }
     let mut dear = Vec::new();
     for work in &WORKS {
         // What preparing costs is in both.
-        let [once, more] = [1, 1 + work.times].map(|times| instructions(work, times));
+        let [once, more] = [1, 1 + work.times].map(|times| instructions(work.name, times));
         let each = (more - once) / u64::from(work.times);
         let clock = Clock::start();
         let units = (work.run)(1);
@@ -172,6 +249,20 @@ fn main() {
         );
         if each > work.ceiling {
             dear.push(work.name);
+        }
+    }
+    for ratio in &RATIOS {
+        let [of, to] = [ratio.name, &ratio.base()].map(|name| {
+            let [first, more] = [FIRST, FIRST + ratio.records].map(|n| instructions(name, n));
+            (more - first) / u64::from(ratio.records)
+        });
+        let percent = of * 100 / to;
+        println!(
+            "{}: {of} instructions for a record to {to}, {percent} %; at most {} %",
+            ratio.name, ratio.percent
+        );
+        if percent > ratio.percent {
+            dear.push(ratio.name);
         }
     }
     assert!(dear.is_empty(), "above their ceilings: {dear:?}");
