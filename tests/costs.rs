@@ -149,6 +149,7 @@ fn metrics(partitions: i32) -> Metrics {
         bound: Some(Duration::from_millis(2_345)),
         gauges: vec![("observed_out_of_orderness_seconds", 1.172)],
         idle_in: Some(Duration::from_secs(20)),
+        paused: None,
         caught_up: true,
         position: Some(123_456_789),
         end_offset: Some(123_456_999),

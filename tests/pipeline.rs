@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test fails the calls that it names")]
 
+#[path = "pipeline/alignment.rs"]
+mod alignment;
 #[path = "pipeline/chaos.rs"]
 mod chaos;
 #[path = "pipeline/commits.rs"]

@@ -3,7 +3,7 @@
 import { make, say } from "./tables.js";
 import { count, many, setting, span, time } from "./words.js";
 
-const STATES = { active: "● active", idle: "◌ idle", no_watermark: "✕ no watermark yet" };
+const STATES = { active: "● active", idle: "◌ idle", no_watermark: "✕ no watermark yet", paused: "‖ paused" };
 const HEAD = ["Partition", "State", "", "Behind now", "Not read"];
 
 /** The stretch of event time that is shown, and a place on it in per cent. */
@@ -60,6 +60,7 @@ function put(track, className, left, width = null) {
 
 function said(lane) {
   if (lane.idle_in_ms !== null) return `silent, idle in ${Math.ceil(lane.idle_in_ms / 1000)} s`;
+  if (lane.state === "paused") return `${span(lane.ahead_ms)} ahead of the watermark`;
   if (lane.state === "idle") return lane.silent_ms === null ? "" : `silent for ${span(lane.silent_ms)}`;
   return lane.bound_ms === null ? "" : `bound ${setting(lane.bound_ms)}`;
 }
@@ -105,6 +106,7 @@ export function showLanes(state) {
   const { lanes, watermark, now } = state;
   const parts = [`${count(lanes.active)} active`, `${count(lanes.idle)} idle`];
   if (lanes.no_watermark > 0) parts.push(`${count(lanes.no_watermark)} without a watermark`);
+  if (lanes.paused > 0) parts.push(`${count(lanes.paused)} paused`);
   const shown = lanes.rest ? `; the ${count(lanes.shown.length)} that matter most are shown` : "";
   say(document.getElementById("lanes-summary"), `${many(lanes.partitions, "partition")}: ${parts.join(", ")}${shown}`);
   const scale = axis(state) ?? { from: now - 10_000, end: now, withNow: true, place: () => 100 };
@@ -132,8 +134,9 @@ function showRest(element, scale, { lanes, watermark, now }) {
   const [name, status, track, behind, unread] = element.children;
   element.dataset.name = "";
   say(name, `${count(rest.partitions)} more`);
-  const active = rest.partitions - rest.idle - rest.no_watermark;
-  say(status, `${count(active)} active, ${count(rest.idle)} idle, ${count(rest.no_watermark)} without a watermark`);
+  const active = rest.partitions - rest.idle - rest.no_watermark - rest.paused;
+  const paused = rest.paused > 0 ? `, ${count(rest.paused)} paused` : "";
+  say(status, `${count(active)} active, ${count(rest.idle)} idle, ${count(rest.no_watermark)} without a watermark${paused}`);
   draw(track, scale, rest.least_watermark, rest.max_event_time, "active", watermark, now);
   const [most, least] = [rest.least_watermark, rest.greatest_watermark];
   say(behind, most === null ? "–" : `${span(Math.max(0, now - least))} to ${span(Math.max(0, now - most))}`);

@@ -66,6 +66,8 @@ pub struct Config {
     pub emit_interval: Duration,
     /// What happens while all partitions are silent.
     pub all_idle: AllIdle,
+    /// How much event time a partition with a backlog may be read ahead of the watermark; `None`: any.
+    pub max_drift: Option<Duration>,
     /// What records are grouped by.
     pub key: Key,
     /// What is computed; at least one.

@@ -20,6 +20,7 @@ pub(super) struct Settings {
     pub(super) source: Vec<SourceSettings>,
     pub(super) window: WindowSettings,
     pub(super) watermark: WatermarkSettings,
+    pub(super) alignment: AlignmentSettings,
     pub(super) key: KeySettings,
     pub(super) aggregate: Vec<AggregateSettings>,
     pub(super) guard: GuardSettings,
@@ -157,6 +158,13 @@ pub(super) struct WindowSettings {
 pub(super) struct WatermarkSettings {
     pub(super) emit_interval: Option<String>,
     pub(super) all_idle: Option<String>,
+}
+
+/// `[alignment]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(super) struct AlignmentSettings {
+    pub(super) max_drift: Option<String>,
 }
 
 /// `[key]`

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::aggregate::Aggregates;
+use super::alignment::Paused;
 use super::multiplexer::WatermarkStatus;
 use super::shard::{Shard, ShardId};
 use super::time::{EventTime, PartitionId, Watermark};
@@ -220,4 +221,6 @@ pub struct PartitionView {
     pub idle_in: Option<Duration>,
     /// Whether its idle clock stands still.
     pub idle_clock_held: bool,
+    /// Whether it reads too far ahead of the watermark, and until when.
+    pub paused: Option<Paused>,
 }

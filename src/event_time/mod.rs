@@ -21,6 +21,7 @@
 //! 4. The same inputs in the same order give the same outputs in the same order.
 
 mod aggregate;
+mod alignment;
 mod event;
 mod facts;
 mod multiplexer;
@@ -55,6 +56,8 @@ pub(crate) use shard::ShardView;
 pub use shard::{Shard, ShardId, Sharding};
 
 pub use settings::{AllIdle, SubtaskSettings, TopicSettings};
+
+pub use alignment::{Aligned, Paused, Unread};
 
 pub use facts::{
     Assigned, Disposition, LateCause, Lateness, Output, Pane, PartitionState, PartitionView,

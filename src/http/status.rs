@@ -66,6 +66,11 @@ struct PartitionStatus {
     max_event_time: Option<i64>,
     bound_ms: Option<i64>,
     idle_in_ms: Option<i64>,
+    /// It is not read for now, since it is too far ahead of the watermark.
+    paused: bool,
+    ahead_ms: Option<i64>,
+    /// The watermark at which it is read on.
+    resumes_at: Option<i64>,
     caught_up: bool,
     position: Option<i64>,
     end_offset: Option<i64>,
@@ -161,6 +166,9 @@ impl PartitionStatus {
             max_event_time: partition.max_event_time.map(|time| time.0),
             bound_ms: partition.bound.map(ms),
             idle_in_ms: partition.idle_in.map(ms),
+            paused: partition.paused.is_some(),
+            ahead_ms: partition.paused.map(|paused| ms(paused.ahead)),
+            resumes_at: partition.paused.map(|paused| paused.resumes_at.0),
             caught_up: partition.caught_up,
             position: partition.position,
             end_offset: partition.end_offset,

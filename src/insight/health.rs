@@ -106,6 +106,7 @@ mod tests {
                 bound: None,
                 gauges: Vec::new(),
                 idle_in: None,
+                paused: None,
                 caught_up: false,
                 position,
                 end_offset,

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::codec::Reason;
 use crate::event_time::{
-    EventTime, LateCause, MonotonicTime, PartitionId, TimeWindow, Timing, WatermarkStatus,
+    EventTime, LateCause, MonotonicTime, PartitionId, Paused, TimeWindow, Timing, WatermarkStatus,
 };
 
 pub use distribution::Distribution;
@@ -148,6 +148,8 @@ pub struct PartitionSnapshot {
     pub gauges: Vec<(&'static str, f64)>,
     /// How much silence is left until it is idle; `None` without a timeout.
     pub idle_in: Option<Duration>,
+    /// Whether it is not read for now, since it is too far ahead of the watermark.
+    pub paused: Option<Paused>,
     /// Whether its silence means anything: caught up, and the broker answers.
     pub caught_up: bool,
     /// The offset of the next record to read; `None` before the first fetch.
@@ -285,6 +287,8 @@ pub struct PartitionTally {
     pub to_active: u64,
     /// Records that had been deleted before they were read.
     pub missing: u64,
+    /// Times it was paused since it was too far ahead of the watermark.
+    pub pauses: u64,
 }
 
 impl PartitionTally {

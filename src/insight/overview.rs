@@ -124,6 +124,7 @@ mod tests {
                 bound: None,
                 gauges: Vec::new(),
                 idle_in: None,
+                paused: None,
                 caught_up: true,
                 position: None,
                 end_offset: None,

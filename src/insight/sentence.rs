@@ -170,6 +170,7 @@ mod tests {
             bound: Some(Duration::from_secs(2)),
             gauges: Vec::new(),
             idle_in: Some(Duration::from_millis(28_400)),
+            paused: None,
             caught_up: true,
             position: Some(1_204),
             end_offset: Some(1_204),

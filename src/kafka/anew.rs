@@ -45,6 +45,8 @@ impl KafkaSource {
         }
         .map_err(|error| fatal(&error))?;
         self.begun.borrow_mut().extend(offsets);
-        Ok(())
+        // What is assigned anew is read.
+        let held_back = self.held_back.borrow().clone();
+        self.hold_them_back(&held_back)
     }
 }

@@ -14,6 +14,7 @@ mod ending;
 mod following;
 mod group;
 mod headers;
+mod holding_back;
 pub mod inspect;
 pub mod load;
 mod members;

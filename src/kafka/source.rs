@@ -41,6 +41,8 @@ pub struct KafkaSource {
     /// Where each assigned partition was begun: its position until a record has been read.
     pub(super) begun: RefCell<BTreeMap<PartitionId, i64>>,
     pub(super) stalls: RefCell<Stalls>,
+    /// Partitions that are not read for now, though they were begun.
+    pub(super) held_back: RefCell<BTreeSet<PartitionId>>,
     /// A partition is not read any more, because the offset to go on from is not there.
     pub(super) out_of_range: Cell<bool>,
     /// The same of one that was not to be read yet.
@@ -76,6 +78,7 @@ impl KafkaSource {
             clock,
             begun: RefCell::default(),
             stalls: RefCell::default(),
+            held_back: RefCell::default(),
             out_of_range: Cell::new(false),
             ended_early: Cell::new(false),
         }
@@ -363,6 +366,7 @@ impl Source for KafkaSource {
         let mut missing = Vec::new();
         let offsets = self.beginnings(beginnings, &mut missing)?;
         let list = self.list(offsets.iter().map(|(id, offset)| (*id, Offset::Offset(*offset))))?;
+        self.forget_held_back(offsets.keys());
         // In this order, since only a seek wakes the fetchers up. No record can come between, without a poll.
         self.consumer.resume(&list).map_err(|error| fatal(&error))?;
         let sought = self
@@ -386,35 +390,34 @@ impl Source for KafkaSource {
     fn pause(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
         let list = self.list(partitions.iter().map(|id| (*id, Offset::Invalid)))?;
         self.begun.borrow_mut().retain(|id, _| !partitions.contains(id));
+        self.forget_held_back(partitions);
         self.stalls.borrow_mut().forget();
         self.consumer.pause(&list).map_err(|error| fatal(&error))
+    }
+
+    fn hold_back(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
+        self.hold_them_back(partitions)
+    }
+
+    fn read_on(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
+        self.read_them_on(partitions)
     }
 
     fn release(&self, partitions: &[PartitionId]) -> Result<(), SourceError> {
         let list = self.list(partitions.iter().map(|id| (*id, Offset::Invalid)))?;
         self.begun.borrow_mut().retain(|id, _| !partitions.contains(id));
+        self.forget_held_back(partitions);
         self.stalls.borrow_mut().forget();
         unassign(&self.consumer, &list).map_err(|error| fatal(&error))
     }
 
     fn progress(&self, now: MonotonicTime) -> BTreeMap<PartitionId, Progress> {
         let statistics = self.consumer.context().fresh_statistics(now);
-        let positions = self.consumer.position().unwrap_or_else(|_| TopicPartitionList::new());
         let mut progress: BTreeMap<_, _> = self
-            .begun
-            .borrow()
-            .iter()
-            .map(|(id, begun)| (*id, Progress { position: *begun, ..Progress::default() }))
+            .positions()
+            .into_iter()
+            .map(|(id, position)| (id, Progress { position, ..Progress::default() }))
             .collect();
-        for element in positions.elements() {
-            let held = self
-                .topics
-                .id(element.topic(), element.partition())
-                .and_then(|id| progress.get_mut(&id));
-            if let (Some(held), Offset::Offset(offset)) = (held, element.offset()) {
-                held.position = held.position.max(offset);
-            }
-        }
         for (id, held) in &mut progress {
             if let Some(seen) = statistics.get(id) {
                 // The statistics may be a second old.
@@ -423,7 +426,9 @@ impl Source for KafkaSource {
                     seen.stable && seen.leader_answers && held.position >= seen.end_offset;
                 let readable = seen.leader_answers.then_some(seen.stable_end);
                 held.last_stable_offset = readable;
-                self.stalls.borrow_mut().look(*id, held.position, readable, now);
+                if !self.held_back.borrow().contains(id) {
+                    self.stalls.borrow_mut().look(*id, held.position, readable, now);
+                }
             }
         }
         self.read_again_what_stalls(now);

@@ -75,6 +75,11 @@ impl Stalls {
         taken
     }
 
+    /// This one is not to move.
+    pub(super) fn forget_one(&mut self, id: PartitionId) {
+        self.behind.remove(&id);
+    }
+
     /// These are read from elsewhere now, or not at all.
     pub(super) fn forget(&mut self) {
         self.behind.clear();

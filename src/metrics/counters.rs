@@ -116,6 +116,7 @@ fn add_partition(total: &mut PartitionTally, more: &PartitionTally) {
         to_idle,
         to_active,
         missing,
+        pauses,
     } = more;
     total.records += records;
     total.bytes += bytes;
@@ -129,6 +130,7 @@ fn add_partition(total: &mut PartitionTally, more: &PartitionTally) {
     total.to_idle += to_idle;
     total.to_active += to_active;
     total.missing += missing;
+    total.pauses += pauses;
 }
 
 pub(super) fn families(scrape: &Scrape, sources: &Sources, totals: &Totals) -> Vec<Family> {
@@ -267,12 +269,17 @@ fn by_partition(sources: &Sources, records: &Tally) -> Vec<Family> {
         "tidegate_partition_idle_transitions_total",
         "Times the partition fell idle or came back.",
     );
+    let mut pauses = Family::counter(
+        "tidegate_partition_pauses_total",
+        "Times the partition was paused, since it was read too far ahead of the watermark (alignment.max_drift).",
+    );
     for (id, tally) in &records.partitions {
         let partition = id.partition.to_string();
         let of = [("topic", sources.topic(id.topic)), ("partition", partition.as_str())];
         let [topic, partition] = of;
         read.push(&of, count(tally.records));
         missing.push(&of, count(tally.missing));
+        pauses.push(&of, count(tally.pauses));
         let by_cause = LateCause::ALL.iter().map(|cause| (cause.name(), "late_topic"));
         let refired = [("within_lateness", "refired")];
         let counts = tally.late.iter().chain([&tally.refired]);
@@ -284,7 +291,7 @@ fn by_partition(sources: &Sources, records: &Tally) -> Vec<Family> {
             transitions.push(&[topic, partition, ("to", to)], count(changes));
         }
     }
-    vec![read, missing, late, transitions]
+    vec![read, missing, late, transitions, pauses]
 }
 
 fn of_windows(records: &Tally) -> Vec<Family> {

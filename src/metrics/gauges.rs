@@ -164,6 +164,7 @@ fn by_state(sources: &Sources, subtasks: &[Subtask<'_>]) -> Family {
 fn state_of(partition: &PartitionSnapshot) -> &'static str {
     match (partition.status, partition.watermark) {
         (WatermarkStatus::Idle, _) => "idle",
+        (WatermarkStatus::Active, _) if partition.paused.is_some() => "paused",
         (WatermarkStatus::Active, None) => "no_watermark",
         (WatermarkStatus::Active, Some(_)) => "active",
     }
@@ -171,7 +172,7 @@ fn state_of(partition: &PartitionSnapshot) -> &'static str {
 
 fn by_partition(partitions: &[&Labelled<'_>], now: EventTime) -> Vec<Family> {
     type Value = fn(&PartitionSnapshot, EventTime) -> Option<f64>;
-    let gauges: [(&str, &'static str, Value); 9] = [
+    let gauges: [(&str, &'static str, Value); 10] = [
         (
             "tidegate_partition_watermark_timestamp_seconds",
             "The partition's own watermark; while idle, the one it had.",
@@ -195,6 +196,11 @@ fn by_partition(partitions: &[&Labelled<'_>], now: EventTime) -> Vec<Family> {
         ("tidegate_partition_idle", "1 while the partition holds nobody back.", |p, _| {
             Some(flag(p.status == WatermarkStatus::Idle))
         }),
+        (
+            "tidegate_partition_paused",
+            "1 while the partition is not read, since it is too far ahead of the watermark (alignment.max_drift).",
+            |p, _| Some(flag(p.paused.is_some())),
+        ),
         (
             "tidegate_partition_caught_up",
             "1 while all there is has been read and the broker answers: only then does silence count.",

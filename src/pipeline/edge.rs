@@ -187,6 +187,19 @@ pub trait Source {
     /// See [`SourceError`].
     fn pause(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError>;
 
+    /// Reads partitions no further for now. Where they stand is kept, and what was fetched ahead is thrown away. It ends
+    /// with [`Self::read_on`], [`Self::start`], or when they are given up.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn hold_back(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError>;
+
+    /// Reads partitions on that were held back.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn read_on(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError>;
+
     /// Gives partitions up.
     ///
     /// # Errors

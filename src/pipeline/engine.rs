@@ -358,6 +358,7 @@ impl<K: TransactionalSink> Engine<K> {
                 bound: view.bound,
                 gauges: view.gauges,
                 idle_in: view.idle_in,
+                paused: view.paused,
                 caught_up: progress.is_some_and(|progress| progress.caught_up),
                 position: progress.map(|progress| progress.position),
                 end_offset: progress.and_then(|progress| progress.end_offset),

@@ -4,6 +4,7 @@
 //! and how to end. What happens to a record is in `engine`, the ways in and out are behind [`Source`] and
 //! [`TransactionalSink`].
 
+mod alignment;
 mod assignment;
 mod commit;
 mod edge;
@@ -135,6 +136,8 @@ pub struct Pipeline<S, K, C, O, T> {
 #[derive(Debug)]
 struct Schedule {
     emit_interval: Duration,
+    /// How much event time partitions may be read ahead.
+    max_drift: Option<Duration>,
     commit_interval: Duration,
     transaction_timeout: Duration,
     last_turn: MonotonicTime,
@@ -179,6 +182,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
                 } else {
                     config.emit_interval
                 },
+                max_drift: config.max_drift,
                 commit_interval: config.delivery.commit_interval,
                 transaction_timeout: config.delivery.transaction_timeout,
                 last_turn: now,
@@ -280,6 +284,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         self.progress = self.source.progress(now.monotonic);
         self.engine.on_periodic_emit(now, &self.progress);
         self.deliver(now)?;
+        self.align(now.monotonic)?;
         self.observer.ticked();
         self.publish(self.phase());
         Ok(())
@@ -330,11 +335,16 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
 
     fn reached_the_end(&self) -> bool {
         let Some(ends) = &self.ends else { return false };
-        let reached = |(id, (beginning, end)): (&PartitionId, &(i64, i64))| {
-            let progress = self.progress.get(id);
-            progress.is_some_and(|progress| beginning == end || progress.position >= *end)
-        };
-        ends.iter().all(reached)
+        ends.keys().all(|id| self.has_ended(*id))
+    }
+
+    /// Whether a partition has been read up to where the input is to end.
+    fn has_ended(&self, id: PartitionId) -> bool {
+        let ends = self.ends.as_ref().and_then(|ends| ends.get(&id));
+        let progress = self.progress.get(&id);
+        ends.zip(progress).is_some_and(|((beginning, end), progress)| {
+            beginning == end || progress.position >= *end
+        })
     }
 
     /// Whether a drain was asked for and nothing is missing that it has to fire: partitions that are on their way bring open

@@ -92,6 +92,7 @@ fn snapshot(holder: PartitionId, clock: Clock) -> Snapshot {
             bound: Some(Duration::from_secs(5)),
             gauges: Vec::new(),
             idle_in: (!idle).then_some(Duration::from_secs(11)),
+            paused: None,
             caught_up: id != holder,
             position: Some(100),
             end_offset: Some(if id == holder { 48_100 } else { 100 }),

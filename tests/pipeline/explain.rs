@@ -214,6 +214,21 @@ fn a_bound_that_has_grown() {
 }
 
 #[test]
+fn a_partition_that_is_paused_since_it_is_far_ahead() {
+    let ahead = (0..2_000).map(|n| record(0, T + 600_000 + n * 100, "a")).collect();
+    let world = World::new([lively(200), ahead]);
+    world.broker.with(|state| state.poll_takes = ms(2));
+    let told = ask_at(&world, ms(3_000), &Question::WindowStart(EventTime(T + 800_000)));
+    assert_eq!((told.holder.unwrap().partition, told.holders), (0, 2));
+    let paused = &told.waiting_for[1];
+    assert_eq!((paused.cause, paused.partition), (Cause::PausedByAlignment, 1));
+    let ahead = paused.ahead_ms.unwrap();
+    assert!((500_000..700_000).contains(&ahead), "{ahead}");
+    let resumes_in = paused.resumes_at.unwrap() - told.watermark.unwrap();
+    assert!((i64::try_from(ahead).unwrap() - 30_000 - resumes_in).abs() < 1_000, "{resumes_in}");
+}
+
+#[test]
 fn nothing_assigned() {
     let world = World::new([lively(200)]);
     world.broker.with(|state| state.rebalances.clear());

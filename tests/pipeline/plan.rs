@@ -323,10 +323,15 @@ fn faults(random: &mut Random) -> Faults {
         match call {
             Call::Poll => seldom(random, jump, Fault::Jump(Duration::from_secs(40)))
                 .or_else(|| seldom(random, poll * 10, Fault::Retry)),
-            Call::Start | Call::Ends | Call::Join | Call::Leave | Call::Others => {
-                hit(random, poll, Fault::Retry)
-            }
-            Call::Partitions | Call::Accept | Call::Pause => hit(random, poll, Fault::Retry),
+            Call::Start
+            | Call::Ends
+            | Call::Join
+            | Call::Leave
+            | Call::Others
+            | Call::Partitions
+            | Call::Accept
+            | Call::Pause
+            | Call::HoldBack => hit(random, poll, Fault::Retry),
             Call::Committed | Call::Ensure | Call::Open => hit(random, state, Fault::Retry),
             Call::ReadChangelog => seldom(random, state * 5, Fault::Retry),
             Call::Send(_) => seldom(random, retry_send * 10, Fault::Retry)

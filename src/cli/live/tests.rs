@@ -36,6 +36,7 @@ fn partition(partition: i32, behind: u64) -> PartitionSnapshot {
         bound: Some(Duration::from_secs(2)),
         gauges: Vec::new(),
         idle_in: Some(Duration::from_millis(9_400)),
+        paused: None,
         caught_up: true,
         position: Some(12_044),
         end_offset: Some(12_044),

@@ -26,8 +26,8 @@ pub(crate) use values::duration;
 use super::fault::{Noted, Report};
 use super::key_path::KeyPath;
 use super::settings::{
-    DeliverySettings, GuardSettings, HttpSettings, LimitsSettings, ServiceSettings, Settings,
-    WindowSettings,
+    AlignmentSettings, DeliverySettings, GuardSettings, HttpSettings, LimitsSettings,
+    ServiceSettings, Settings, WatermarkSettings, WindowSettings,
 };
 use super::{Config, Delivery, Guarantee, Guard, Http, Key, KeyFrom};
 use crate::event_time::{AllIdle, NamedStrategy, Panes, StateLimits, TumblingWindows};
@@ -49,18 +49,8 @@ pub(super) fn parse(
     let inputs = source::parse_all(&settings.source, surroundings, report);
     topics::check_that_each_is_read_once(settings, report);
     let window = parse_window(&settings.window, report);
-    let emit_interval = report.value(
-        &KeyPath::of("watermark.emit_interval"),
-        settings.watermark.emit_interval.as_ref(),
-        "write how often, such as \"200ms\"",
-        duration,
-    );
-    let all_idle = report.value(
-        &KeyPath::of("watermark.all_idle"),
-        settings.watermark.all_idle.as_ref(),
-        "write \"hold\"",
-        |text| values::word(text, &ALL_IDLE),
-    );
+    let watermark = parse_watermark(&settings.watermark, report);
+    let max_drift = parse_max_drift(&settings.alignment, window.as_ref().ok(), report);
     let tables = inputs.as_ref().map(source::Inputs::tables).unwrap_or_default();
     let across_topics = topics::are_several(settings);
     let key = grouping::parse_key(&settings.key, &tables, across_topics, report);
@@ -86,7 +76,7 @@ pub(super) fn parse(
     let service = parse_service(&settings.service, key.as_ref().ok(), report);
 
     let (windows, allowed_lateness, panes) = window?;
-    let (emit_interval, key, aggregates) = (emit_interval?, key?, aggregates?);
+    let ((emit_interval, all_idle), key, aggregates) = (watermark?, key?, aggregates?);
     let (subtasks, shutdown_timeout) = service?;
     source::warn(&tables, emit_interval, &key, &aggregates, report);
     let source::Inputs { sources, patterns } = inputs?;
@@ -100,7 +90,8 @@ pub(super) fn parse(
         allowed_lateness,
         panes,
         emit_interval,
-        all_idle: all_idle?,
+        all_idle,
+        max_drift: max_drift?,
         key,
         aggregates,
         guard: guard?,
@@ -161,6 +152,38 @@ fn parse_window(
         report.fault(&offset_key, problem)
     });
     Ok((windows?, allowed_lateness?, panes?))
+}
+
+fn parse_watermark(
+    settings: &WatermarkSettings,
+    report: &mut Report<'_>,
+) -> Result<(Duration, AllIdle), Noted> {
+    let section = KeyPath::of("watermark");
+    let emit_interval = report.value(
+        &section.key("emit_interval"),
+        settings.emit_interval.as_ref(),
+        "write how often, such as \"200ms\"",
+        duration,
+    );
+    let all_idle = report.value(
+        &section.key("all_idle"),
+        settings.all_idle.as_ref(),
+        "write \"hold\"",
+        |text| values::word(text, &ALL_IDLE),
+    );
+    Ok((emit_interval?, all_idle?))
+}
+
+/// How far partitions may be read ahead: as written, or what the windows suggest.
+fn parse_max_drift(
+    settings: &AlignmentSettings,
+    window: Option<&(TumblingWindows, Duration, Panes)>,
+    report: &mut Report<'_>,
+) -> Result<Option<Duration>, Noted> {
+    let key = KeyPath::of("alignment.max_drift");
+    let written = report.optional(&key, settings.max_drift.as_ref(), values::positive_or_off)?;
+    let size = window.map(|(windows, ..)| windows.size()).unwrap_or_default();
+    Ok(written.unwrap_or_else(|| Some(size.saturating_mul(2).max(LEAST_DRIFT))))
 }
 
 fn parse_guard(settings: &GuardSettings, report: &mut Report<'_>) -> Result<Guard, Noted> {
@@ -289,6 +312,9 @@ fn parse_service(
     }
     Ok((subtasks, shutdown_timeout?))
 }
+
+/// Partitions are not paused for less than this unless it is asked for.
+const LEAST_DRIFT: Duration = Duration::from_mins(1);
 
 /// Each has a consumer and a producer with their threads and queues.
 const SUBTASKS: RangeInclusive<u16> = 1..=64;

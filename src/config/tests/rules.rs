@@ -27,6 +27,7 @@ fn a_duration_is_written_with_its_unit() {
         ("window.size=2w", "window.size", &["\"336h\""]),
         ("window.size=-1m", "window.size", &["negative"]),
         ("window.size=0s", "window.size", &["longer than zero"]),
+        ("alignment.max_drift=0s", "alignment.max_drift", &["longer than zero", "\"off\""]),
         ("window.size=soon", "window.size", &["\"soon\" is no duration", "\"1h30m\""]),
         ("window.size=1500us", "window.size", &["finer than a millisecond"]),
         ("window.allowed_lateness=5", "window.allowed_lateness", &["\"5s\""]),

@@ -1,6 +1,7 @@
 //! Partitions that come and go, and the shards that come along with them.
 
 use super::{Partition, Pending, Subtask};
+use crate::event_time::alignment::ReadAhead;
 use crate::event_time::facts::{Assigned, PartitionState};
 use crate::event_time::settings::TopicSettings;
 use crate::event_time::shard::{Shard, ShardId, Sharding};
@@ -53,6 +54,7 @@ impl Subtask {
             shard,
             max_event_time: state.max_event_time,
             clock_at_assignment,
+            read_ahead: ReadAhead::default(),
         });
         self.find_places();
         if restored { Assigned::AsItWas } else { Assigned::GeneratorAnew }

@@ -1,5 +1,6 @@
 //! The whole machine: partitions in, panes and watermarks out.
 
+mod alignment;
 mod membership;
 mod view;
 
@@ -9,6 +10,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::event_time::alignment::ReadAhead;
 use crate::event_time::facts::{Disposition, LateCause, Lateness, Output, Pane};
 use crate::event_time::multiplexer::{ChannelId, WatermarkMultiplexer, WatermarkStatus};
 use crate::event_time::settings::{AllIdle, SubtaskSettings, TopicSettings};
@@ -96,6 +98,7 @@ struct Partition {
     max_event_time: Option<EventTime>,
     /// The shard's clock when the partition came in.
     clock_at_assignment: Watermark,
+    read_ahead: ReadAhead,
 }
 
 #[derive(Debug)]
@@ -184,6 +187,7 @@ impl Subtask {
             }
         };
         partition.max_event_time = partition.max_event_time.max(Some(event.timestamp));
+        partition.read_ahead.on_event(event.timestamp);
         let mut output = WatermarkOutput::default();
         partition.generator.on_event(event, &mut output);
         if let Some(idleness) = &mut partition.idleness {
@@ -236,13 +240,14 @@ impl Subtask {
         self.idle_clock += elapsed;
     }
 
-    /// Stops a partition's idle clock, or lets it run again: silence counts only while nothing can be in front of it.
+    /// Stops a partition's idle clock, or lets it run again: silence counts only while nothing can be in front of it. That
+    /// of a paused one stands still in any case.
     pub fn hold_idle_clock(&mut self, id: PartitionId, hold: bool) {
         let Some(partition) = self.place(id).and_then(|place| self.partitions.get_mut(place))
         else {
             return;
         };
-        if hold {
+        if hold || partition.read_ahead.paused.is_some() {
             partition.idle_clock.hold(self.idle_clock);
         } else {
             partition.idle_clock.release(self.idle_clock);

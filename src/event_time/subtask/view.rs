@@ -42,6 +42,7 @@ impl Subtask {
                 .idleness
                 .map(|idleness| idleness.remaining(partition.idle_clock, self.idle_clock)),
             idle_clock_held: partition.idle_clock.is_held(),
+            paused: partition.read_ahead.paused,
         })
     }
 

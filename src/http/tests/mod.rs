@@ -14,7 +14,9 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::server::Limits;
 use super::*;
 use crate::event_time::{AllIdle, TumblingWindows};
-use crate::event_time::{EventTime, MonotonicTime, Now, PartitionId, TimeWindow, WatermarkStatus};
+use crate::event_time::{
+    EventTime, MonotonicTime, Now, PartitionId, Paused, TimeWindow, WatermarkStatus,
+};
 use crate::insight::advise::Terms as AdviseTerms;
 use crate::insight::explain::Terms as ExplainTerms;
 use crate::insight::{
@@ -250,6 +252,7 @@ fn a_snapshot() -> Snapshot {
             bound: Some(Duration::from_secs(2)),
             gauges: vec![("own", 0.5)],
             idle_in: None,
+            paused: None,
             caught_up: true,
             position: Some(7),
             end_offset: Some(9),
@@ -278,7 +281,10 @@ fn a_snapshot() -> Snapshot {
 async fn the_status_is_the_snapshot_in_milliseconds() {
     let bench = bench().await;
     bench.pass(10);
-    bench.watches.of(0).publish(a_snapshot());
+    let mut snapshot = a_snapshot();
+    let paused = Paused { ahead: Duration::from_mins(2), resumes_at: EventTime(7) };
+    snapshot.partitions[0].paused = Some(paused);
+    bench.watches.of(0).publish(snapshot);
     let subtask = serde_json::json!({
         "subtask": 0,
         "phase": "running",
@@ -292,6 +298,7 @@ async fn the_status_is_the_snapshot_in_milliseconds() {
             "topic": "orders", "partition": 3, "status": "active",
             "watermark": 1_799_999_995_000_i64, "watermark_lag_ms": 5_000,
             "max_event_time": null, "bound_ms": 2_000, "idle_in_ms": null,
+            "paused": true, "ahead_ms": 120_000, "resumes_at": 7,
             "caught_up": true, "position": 7, "end_offset": 9, "lag": 2,
             "gauges": { "own": 0.5 },
         }],

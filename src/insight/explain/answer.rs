@@ -77,6 +77,12 @@ pub struct Partition {
     pub watermark: Option<i64>,
     /// Why.
     pub cause: Cause,
+    /// How far it is ahead of the watermark, where it is paused for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead_ms: Option<u64>,
+    /// The watermark at which it is read on then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumes_at: Option<i64>,
 }
 
 /// Numbers of the holder and of the loop; those that do not apply are left out.

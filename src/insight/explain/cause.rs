@@ -20,6 +20,8 @@ pub enum Cause {
     SilentWithoutEvidence,
     /// Records are there that have not been read.
     Behind,
+    /// Not read for now, since it is too far ahead of the watermark; another partition holds that.
+    PausedByAlignment,
     /// Records come, and their event time has not reached what is needed.
     EventTimeSlow,
     /// Back from idle, or come in, below the subtask watermark.
@@ -46,11 +48,12 @@ pub enum Cause {
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NoData,
         Self::Silent,
         Self::SilentWithoutEvidence,
         Self::Behind,
+        Self::PausedByAlignment,
         Self::EventTimeSlow,
         Self::BackFromIdle,
         Self::GeneratorNotAdvanced,
@@ -71,6 +74,7 @@ impl Cause {
             Self::Silent => "silent",
             Self::SilentWithoutEvidence => "silent_without_evidence",
             Self::Behind => "behind",
+            Self::PausedByAlignment => "paused_by_alignment",
             Self::EventTimeSlow => "event_time_slow",
             Self::BackFromIdle => "back_from_idle",
             Self::GeneratorNotAdvanced => "generator_not_advanced",

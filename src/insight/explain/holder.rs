@@ -30,6 +30,9 @@ pub(super) struct Holder<'a> {
 impl Holder<'_> {
     pub(super) fn cause(&self) -> Cause {
         let (partition, history) = (self.partition, &self.partition.history);
+        if partition.paused.is_some() {
+            return Cause::PausedByAlignment;
+        }
         let refused = history.refused_in_row;
         if refused > 0 && (history.accepted == 0 || refused >= MANY_REFUSED) {
             return Cause::AllRefused;
@@ -208,6 +211,13 @@ impl Holder<'_> {
                     words::counted(self.unread(), "record")
                 )
             }
+            Cause::PausedByAlignment => partition.paused.map_or_else(String::new, |paused| {
+                format!(
+                    "is paused, since it is {} ahead of the watermark, and read on when that is {}",
+                    words::span(paused.ahead),
+                    words::time(paused.resumes_at, self.now.wall)
+                )
+            }),
             Cause::BackFromIdle => format!(
                 "is back from idle, or came in, below the watermark (its own is {}, {newest}, {})",
                 partition.watermark.map_or_else(String::new, |own| words::time(own, self.now.wall)),
@@ -280,7 +290,7 @@ impl Holder<'_> {
         };
         if cause == Cause::AllRefused {
             format!("{record} is accepted from {topic}")
-        } else if cause == Cause::Behind {
+        } else if matches!(cause, Cause::Behind | Cause::PausedByAlignment) {
             format!("{record} has been read from {topic}")
         } else if cause == Cause::SilentWithoutEvidence && self.unstable().is_some() {
             format!("the transaction ends, and {record} comes in {topic} or it falls idle")

@@ -260,6 +260,8 @@ impl Asked<'_> {
                 partition: id.partition,
                 watermark: holder.partition.watermark.map(|time| time.0),
                 cause: holder.cause(),
+                ahead_ms: holder.partition.paused.map(|paused| ms(paused.ahead)),
+                resumes_at: holder.partition.paused.map(|paused| paused.resumes_at.0),
             }
         };
         explanation.holders = below.len();

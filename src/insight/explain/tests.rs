@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::event_time::{MonotonicTime, WatermarkStatus};
+use crate::event_time::{MonotonicTime, Paused, WatermarkStatus};
 use crate::insight::{PartitionHistory, PartitionSnapshot, RestoringPartition, Watches};
 
 /// 12:03:46.0 in a window of a minute.
@@ -41,6 +41,7 @@ fn partition(partition: i32, newest_behind: u64) -> PartitionSnapshot {
         bound: Some(Duration::from_secs(2)),
         gauges: Vec::new(),
         idle_in: Some(Duration::from_secs(20)),
+        paused: None,
         caught_up: true,
         position: Some(100),
         end_offset: Some(100),
@@ -89,7 +90,8 @@ fn next(cause: Cause) -> Option<Cause> {
         Cause::NoData => Cause::Silent,
         Cause::Silent => Cause::SilentWithoutEvidence,
         Cause::SilentWithoutEvidence => Cause::Behind,
-        Cause::Behind => Cause::EventTimeSlow,
+        Cause::Behind => Cause::PausedByAlignment,
+        Cause::PausedByAlignment => Cause::EventTimeSlow,
         Cause::EventTimeSlow => Cause::BackFromIdle,
         Cause::BackFromIdle => Cause::GeneratorNotAdvanced,
         Cause::GeneratorNotAdvanced => Cause::AllRefused,
@@ -130,6 +132,20 @@ fn the_documented_causes_are_those_that_there_are() {
     }
     let meanings: BTreeSet<_> = rows.iter().map(|row| row[1]).collect();
     assert_eq!(meanings.len(), rows.len(), "two causes mean the same");
+}
+
+#[test]
+fn a_partition_that_is_paused_is_named_with_how_far_it_is_ahead_and_until_when() {
+    let paused =
+        Paused { ahead: Duration::from_secs(20), resumes_at: NOW - Duration::from_secs(12) };
+    let ahead = PartitionSnapshot { paused: Some(paused), ..partition(3, 2) };
+    let told = told(vec![snapshot(vec![ahead, partition(0, 40)])], &Question::Next);
+    assert_eq!(told.holder.unwrap().partition, 0);
+    let [holder, waiting] = &told.waiting_for[..] else { panic!("{:?}", told.waiting_for) };
+    assert_eq!((holder.cause, holder.ahead_ms), (Cause::EventTimeSlow, None));
+    assert_eq!((waiting.partition, waiting.cause), (3, Cause::PausedByAlignment));
+    assert_eq!(waiting.ahead_ms, Some(20_000));
+    assert_eq!(waiting.resumes_at, Some(paused.resumes_at.0));
 }
 
 #[test]

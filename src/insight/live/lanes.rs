@@ -17,6 +17,8 @@ pub struct Lanes {
     pub idle: usize,
     /// Those that take part in the minimum and have no watermark yet: they hold everything.
     pub no_watermark: usize,
+    /// Those that are not read for now, since they are too far ahead of the watermark.
+    pub paused: usize,
     /// Those shown, in the order of their names.
     pub shown: Vec<Lane>,
     /// The others, if there are any.
@@ -30,7 +32,7 @@ pub struct Lane {
     pub name: String,
     /// The subtask that reads it.
     pub subtask: u16,
-    /// `active`, `idle` or `no_watermark`.
+    /// `active`, `idle`, `no_watermark` or `paused`.
     pub state: &'static str,
     /// Whether it holds the watermark of its subtask.
     pub holds: bool,
@@ -46,6 +48,8 @@ pub struct Lane {
     pub silent_ms: Option<u64>,
     /// How much silence is left until it is idle, while it is silent.
     pub idle_in_ms: Option<u64>,
+    /// How far it is ahead of the watermark, while it is paused for that.
+    pub ahead_ms: Option<u64>,
 }
 
 /// The partitions that are not shown one by one.
@@ -57,9 +61,11 @@ pub struct Rest {
     pub idle: usize,
     /// Those of them without a watermark.
     pub no_watermark: usize,
-    /// The least watermark of the active ones.
+    /// Those of them that are paused.
+    pub paused: usize,
+    /// The least watermark of those that are active or paused.
     pub least_watermark: Option<i64>,
-    /// The greatest watermark of the active ones.
+    /// The greatest watermark of those.
     pub greatest_watermark: Option<i64>,
     /// The greatest event time accepted.
     pub max_event_time: Option<i64>,
@@ -100,6 +106,7 @@ impl Lanes {
             .collect();
         let count = |state| seen.iter().filter(|seen| seen.state() == state).count();
         let (active, idle, no_watermark) = (count(ACTIVE), count(IDLE), count(NO_WATERMARK));
+        let paused = count(PAUSED);
         let partitions = seen.len();
         if partitions > Self::ALL {
             seen.sort_by_key(|seen| (Some(seen.partition.id) != first, seen.concern()));
@@ -111,6 +118,7 @@ impl Lanes {
             active,
             idle,
             no_watermark,
+            paused,
             shown: seen.iter().map(|seen| seen.lane(topics, now)).collect(),
             rest: (!others.is_empty()).then(|| rest(&others)),
         }
@@ -121,6 +129,7 @@ impl Seen<'_> {
     fn state(&self) -> &'static str {
         match (self.partition.status, self.partition.watermark) {
             (WatermarkStatus::Idle, _) => IDLE,
+            (WatermarkStatus::Active, _) if self.partition.paused.is_some() => PAUSED,
             (WatermarkStatus::Active, None) => NO_WATERMARK,
             (WatermarkStatus::Active, Some(_)) => ACTIVE,
         }
@@ -152,19 +161,21 @@ impl Seen<'_> {
                 .idle_in
                 .filter(|_| is_silent)
                 .map(|left| ms(left.saturating_sub(age))),
+            ahead_ms: partition.paused.map(|paused| ms(paused.ahead)),
         }
     }
 }
 
 fn rest(others: &[Seen<'_>]) -> Rest {
     let count = |state| others.iter().filter(|seen| seen.state() == state).count();
-    let active = || others.iter().filter(|seen| seen.state() == ACTIVE);
-    let watermarks = || active().filter_map(|seen| seen.partition.watermark);
+    let counts = |seen: &&Seen<'_>| matches!(seen.state(), ACTIVE | PAUSED);
+    let watermarks = || others.iter().filter(counts).filter_map(|seen| seen.partition.watermark);
     let newest = others.iter().filter_map(|seen| seen.partition.max_event_time).max();
     Rest {
         partitions: others.len(),
         idle: count(IDLE),
         no_watermark: count(NO_WATERMARK),
+        paused: count(PAUSED),
         least_watermark: watermarks().min().map(|time| time.0),
         greatest_watermark: watermarks().max().map(|time| time.0),
         max_event_time: newest.map(|time| time.0),
@@ -175,3 +186,4 @@ fn rest(others: &[Seen<'_>]) -> Rest {
 const ACTIVE: &str = "active";
 const IDLE: &str = "idle";
 const NO_WATERMARK: &str = "no_watermark";
+const PAUSED: &str = "paused";

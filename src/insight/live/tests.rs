@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::event_time::{
-    EventTime, MonotonicTime, Now, PartitionId, TimeWindow, TumblingWindows, WatermarkStatus,
+    EventTime, MonotonicTime, Now, PartitionId, Paused, TimeWindow, TumblingWindows,
+    WatermarkStatus,
 };
 use crate::insight::advise::{Observations, Seen, Terms as AdviseTerms};
 use crate::insight::explain::Terms;
@@ -25,6 +26,7 @@ fn partition(number: i32, watermark: Option<i64>) -> PartitionSnapshot {
         bound: None,
         gauges: Vec::new(),
         idle_in: Some(Duration::from_secs(9)),
+        paused: None,
         caught_up: true,
         position: Some(5),
         end_offset: Some(7),
@@ -188,15 +190,19 @@ fn few_partitions_are_all_shown_and_of_many_those_that_hold() {
         watches.of(0).publish(running(partitions));
         Lanes::new(&watches.overview(), &topics(), first, at(4_000))
     };
-    let few = lanes(vec![partition(0, Some(5)), idle(1, 2), partition(2, None)], None);
+    let paused = Some(Paused { ahead: Duration::from_mins(2), resumes_at: EventTime(9) });
+    let paused = PartitionSnapshot { paused, ..partition(3, Some(120_005)) };
+    let few = lanes(vec![partition(0, Some(5)), idle(1, 2), partition(2, None), paused], None);
     let states: Vec<_> =
         few.shown.iter().map(|lane| (lane.name.as_str(), lane.state, lane.holds)).collect();
     let expected = [
         ("orders/0", "active", false),
         ("orders/1", "idle", false),
         ("orders/2", "no_watermark", true),
+        ("orders/3", "paused", false),
     ];
     assert_eq!(states, expected);
+    assert_eq!((few.active, few.paused, few.shown[3].ahead_ms), (1, 1, Some(120_000)));
     // It is silent, and four seconds have passed since.
     assert_eq!((few.shown[2].idle_in_ms, few.shown[2].lag), (Some(5_000), Some(2)));
     assert_eq!((few.shown[1].idle_in_ms, few.rest), (None, None));

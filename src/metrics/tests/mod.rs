@@ -113,6 +113,7 @@ fn fresh(partition: i32) -> PartitionSnapshot {
         bound: None,
         gauges: Vec::new(),
         idle_in: None,
+        paused: None,
         caught_up: false,
         position: None,
         end_offset: None,
@@ -238,7 +239,7 @@ fn counters_exist_at_zero_before_anything_happened() {
     bench.metrics.of(0).assigned(id(7));
     let series = bench.scrape();
     let of_seven: Vec<_> = series.iter().filter(|(s, _)| s.contains("partition=\"7\"")).collect();
-    assert_eq!(of_seven.len(), 8, "{of_seven:?}");
+    assert_eq!(of_seven.len(), 9, "{of_seven:?}");
     assert!(of_seven.iter().all(|(_, value)| **value == 0.0));
     for total in [
         "tidegate_window_fires_total{kind=\"on_time\"}",

@@ -74,6 +74,8 @@ pub(crate) struct Held {
     /// The offset of the last record that was lent, plus one.
     pub(super) after_last: i64,
     pub(super) reading: bool,
+    /// Not to be read for now.
+    pub(super) paused: bool,
     /// What `start` said before, and whether an abort has come since.
     pub(super) begun: Vec<i64>,
     pub(super) aborted: bool,

@@ -100,6 +100,7 @@ pub(crate) enum Call {
     Committed,
     Start,
     Pause,
+    HoldBack,
     Release,
     Progress,
     Ends,

@@ -31,6 +31,20 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Reads partitions no further, or again.
+    fn switch(&self, partitions: &BTreeSet<PartitionId>, reads: bool) -> Result<(), SourceError> {
+        let mut state = self.ask(Call::HoldBack)?;
+        for id in partitions {
+            let held = state.clients[self.number].consumer.held.get_mut(id);
+            let held = held.unwrap_or_else(|| panic!("{id:?} is held back and not here"));
+            assert!(held.reading && held.paused == reads, "{id:?} is held back twice, or not");
+            held.paused = !reads;
+        }
+        Ok(())
+    }
+}
+
 impl State {
     /// The next record of a partition that a client can read; what lies before it is passed.
     fn readable(&mut self, client: usize, id: PartitionId) -> Option<Rc<Input>> {
@@ -38,6 +52,7 @@ impl State {
         let held = self.clients[client].consumer.held.get_mut(&id).unwrap();
         let there = |slot: &&Slot| slot.arrives <= self.clock && slot.stable <= self.clock;
         while held.reading
+            && !held.paused
             && let Some(slot) = partition.slot(held.position).filter(there)
         {
             if let Some(input) = &slot.content {
@@ -50,7 +65,11 @@ impl State {
 
     /// When something comes next for a client, by itself.
     fn next_arrival(&self, client: usize) -> Option<Duration> {
-        let read = self.clients[client].consumer.held.iter().filter(|(_, held)| held.reading);
+        let read = self.clients[client]
+            .consumer
+            .held
+            .iter()
+            .filter(|(_, held)| held.reading && !held.paused);
         let slots = read.filter_map(|(id, held)| self.inputs[id].slot(held.position));
         let arrivals = slots.map(|slot| slot.arrives.max(slot.stable));
         let rebalance = if self.group.is_none() { self.rebalances.front() } else { None };
@@ -163,6 +182,7 @@ impl Source for Client {
                 position: -1,
                 after_last: -1,
                 reading: false,
+                paused: false,
                 begun: Vec::new(),
                 aborted: false,
             };
@@ -225,7 +245,7 @@ impl Source for Client {
             assert!(right, "{id:?} is started at {position}, and {known:?} is committed");
             (held.position, held.after_last) = (position, position);
             held.begun.push(position);
-            (held.reading, held.aborted) = (true, false);
+            (held.reading, held.paused, held.aborted) = (true, false, false);
         }
         Ok(Vec::new())
     }
@@ -237,6 +257,14 @@ impl Source for Client {
             held.unwrap_or_else(|| panic!("{id:?} is paused and not here")).reading = false;
         }
         Ok(())
+    }
+
+    fn hold_back(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
+        self.switch(partitions, false)
+    }
+
+    fn read_on(&self, partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
+        self.switch(partitions, true)
     }
 
     fn release(&self, partitions: &[PartitionId]) -> Result<(), SourceError> {
