@@ -20,6 +20,8 @@ mod case_scenario;
 mod admin;
 #[path = "kafka/advise.rs"]
 mod advise;
+#[path = "kafka/alignment.rs"]
+mod alignment;
 #[path = "kafka/bad_input.rs"]
 mod bad_input;
 #[path = "kafka/changelog.rs"]

@@ -10,6 +10,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::BaseProducer;
+use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use super::OnError;
@@ -351,3 +352,16 @@ const PRODUCER: [(&str, &str); 3] = [
 
 /// How long a request to the brokers may take before the loop looks around again.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The client goes on by itself after these.
+pub(super) fn is_of_the_connection(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::AllBrokersDown
+                | RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::Resolve
+                | RDKafkaErrorCode::OperationTimedOut
+        )
+    ) && !matches!(error, KafkaError::MessageConsumptionFatal(_))
+}

@@ -11,7 +11,7 @@ use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
+use super::client::{Clients, REQUEST_TIMEOUT, TopicNumbers, is_of_the_connection};
 use super::oauth::Held;
 use super::rebalance::{ConsumerEvents, RebalanceEvent, unassign};
 use super::record::KafkaRecord;
@@ -40,6 +40,8 @@ pub struct KafkaSource {
     pub(super) clock: Clock,
     /// Where each assigned partition was begun: its position until a record has been read.
     pub(super) begun: RefCell<BTreeMap<PartitionId, i64>>,
+    /// Up to where each could be read when that was told last.
+    pub(super) known_ends: RefCell<BTreeMap<PartitionId, i64>>,
     pub(super) stalls: RefCell<Stalls>,
     /// Partitions that are not read for now, though they were begun.
     pub(super) held_back: RefCell<BTreeSet<PartitionId>>,
@@ -77,6 +79,7 @@ impl KafkaSource {
             stays: config.kafka.static_membership,
             clock,
             begun: RefCell::default(),
+            known_ends: RefCell::default(),
             stalls: RefCell::default(),
             held_back: RefCell::default(),
             out_of_range: Cell::new(false),
@@ -112,6 +115,7 @@ impl KafkaSource {
                 Some(offset) => self.check(*id, *offset, ends, missing)?,
                 None => self.first_beginning(*id, ends)?,
             };
+            self.known_ends.borrow_mut().insert(*id, ends.1);
             beginnings.insert(*id, offset);
         }
         Ok(beginnings)
@@ -418,6 +422,7 @@ impl Source for KafkaSource {
             .into_iter()
             .map(|(id, position)| (id, Progress { position, ..Progress::default() }))
             .collect();
+        let mut known_ends = self.known_ends.borrow_mut();
         for (id, held) in &mut progress {
             if let Some(seen) = statistics.get(id) {
                 // The statistics may be a second old.
@@ -426,11 +431,14 @@ impl Source for KafkaSource {
                     seen.stable && seen.leader_answers && held.position >= seen.end_offset;
                 let readable = seen.leader_answers.then_some(seen.stable_end);
                 held.last_stable_offset = readable;
+                known_ends.extend(readable.map(|end| (*id, end)));
                 if !self.held_back.borrow().contains(id) {
                     self.stalls.borrow_mut().look(*id, held.position, readable, now);
                 }
             }
+            held.known_end = known_ends.get(id).copied();
         }
+        drop(known_ends);
         self.read_again_what_stalls(now);
         progress
     }
@@ -468,19 +476,6 @@ impl<R> From<RebalanceEvent> for Polled<R> {
             RebalanceEvent::Lost(partitions) => Self::Lost(partitions),
         }
     }
-}
-
-/// The client goes on by itself after these.
-fn is_of_the_connection(error: &KafkaError) -> bool {
-    matches!(
-        error.rdkafka_error_code(),
-        Some(
-            RDKafkaErrorCode::AllBrokersDown
-                | RDKafkaErrorCode::BrokerTransportFailure
-                | RDKafkaErrorCode::Resolve
-                | RDKafkaErrorCode::OperationTimedOut
-        )
-    ) && !matches!(error, KafkaError::MessageConsumptionFatal(_))
 }
 
 pub(super) fn fatal(error: &KafkaError) -> SourceError {

@@ -34,7 +34,7 @@ impl<S: Source, K: TransactionalSink, C: Changelog, O: Observer, T: Time> Pipeli
         }
         let Some(progress) = self.progress.get(&id) else { return Unread::Unknown };
         // What is behind the beginning of an open transaction cannot be read.
-        match progress.last_stable_offset.or(progress.end_offset) {
+        match progress.known_end {
             _ if progress.caught_up => Unread::None,
             Some(end) if progress.position < end => Unread::Some,
             Some(_) | None => Unread::Unknown,

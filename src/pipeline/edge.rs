@@ -81,6 +81,8 @@ pub struct Progress {
     pub end_offset: Option<i64>,
     /// The last stable offset, where the leader has told it lately.
     pub last_stable_offset: Option<i64>,
+    /// Up to where there were records to read when that was told last, if only at the beginning.
+    pub known_end: Option<i64>,
     /// Whether it is known that no record and no open transaction is in front of the position.
     pub caught_up: bool,
 }

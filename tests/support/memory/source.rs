@@ -304,7 +304,8 @@ impl Source for Client {
             let evident = partition.evidence_from <= state.clock;
             let caught_up = position == end && stable == end && evident;
             let (end_offset, last_stable_offset) = (Some(end), Some(stable));
-            (id, Progress { position, end_offset, last_stable_offset, caught_up })
+            let known_end = last_stable_offset;
+            (id, Progress { position, end_offset, last_stable_offset, known_end, caught_up })
         };
         ids.into_iter().map(of).collect()
     }
