@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate::pipeline::{OutputTopic, Polled};
+
 use crate::memory::{Call, Fault, WALL};
 use crate::world::{World, id, ms, record};
 
@@ -84,4 +86,105 @@ fn a_suspended_machine_is_not_silence() {
     });
     world.run_until(ms(3_601_500)).unwrap();
     assert_eq!(fired_at(&world), None, "nobody fell idle");
+}
+
+/// How often partitions fell idle.
+fn times_idle(world: &World) -> u64 {
+    let tallies = |client: &crate::memory::ClientState| {
+        client
+            .tallies
+            .iter()
+            .flat_map(|tally| tally.partitions.values())
+            .map(|it| it.to_idle)
+            .sum::<u64>()
+    };
+    world.broker.with(|state| state.clients.iter().map(tallies).sum())
+}
+
+#[test]
+fn an_open_transaction_of_a_producer_is_not_silence() {
+    let world = silent();
+    world.broker.with(|state| {
+        let mut hidden = record(1_000, T + 100, "b");
+        hidden.stable = ms(20_000);
+        state.inputs.get_mut(&id(1)).unwrap().slots.push(hidden);
+    });
+    world.run_until(ms(21_900)).unwrap();
+    assert_eq!((fired_at(&world), times_idle(&world)), (None, 0));
+    let world = silent();
+    world.broker.with(|state| {
+        let mut hidden = record(1_000, T + 100, "b");
+        hidden.stable = ms(20_000);
+        state.inputs.get_mut(&id(1)).unwrap().slots.push(hidden);
+    });
+    world.run_until(ms(24_000)).unwrap();
+    assert!(world.topic(OutputTopic::Late).is_empty());
+    assert_eq!(times_idle(&world), 1, "once the transaction has ended");
+}
+
+#[test]
+fn a_partition_that_is_paused_is_not_silent() {
+    // It has read an hour ahead of the other, which goes on second by second.
+    let mut world = silent();
+    let ahead = (0..4_000).map(|n| record(0, T + 3_600_000 + n * 50, "b")).collect();
+    world.broker.with(|state| {
+        state.poll_takes = ms(1);
+        state.inputs.get_mut(&id(1)).unwrap().slots = ahead;
+    });
+    world.config.max_drift = Some(Duration::from_mins(1));
+    world.run_until(ms(30_000)).unwrap();
+    assert_eq!(times_idle(&world), 0);
+    let snapshot = world.service(|client| client.watch.snapshot());
+    assert!(snapshot.partitions[1].paused.is_some());
+    assert!(world.topic(OutputTopic::Late).is_empty());
+}
+
+#[test]
+fn time_in_which_state_is_read_back_is_not_silence() {
+    let mut world = World::new([
+        vec![record(0, T, "a"), record(3_500, T + 30_000, "a")],
+        vec![record(500, T, "b"), record(31_500, T + 1, "b")],
+    ]);
+    world.config.sources[0].idle_timeout = Some(Duration::from_secs(2));
+    let away = ms(3_000)..ms(31_000);
+    let world = world.failing(move |call, now| {
+        (call == Call::ReadChangelog && away.contains(&now)).then_some(Fault::Retry)
+    });
+    world.run_until(ms(2_000)).unwrap();
+    world.broker.with(|state| {
+        state.rebalances = [(ms(3_000), Polled::Assigned(vec![id(0), id(1)]))].into();
+    });
+    let mut pipeline = world.another("host");
+    world.turns(&mut pipeline, ms(33_200));
+    assert_eq!((world.results().len(), times_idle(&world)), (0, 0));
+    assert!(world.topic(OutputTopic::Late).is_empty());
+    assert_eq!(world.committed_offset(1), Some(2), "its last record has been read");
+}
+
+#[test]
+fn a_broker_that_is_away_is_not_silence() {
+    let mut world = World::new([
+        vec![record(0, T, "a"), record(500, T + 30_000, "a")],
+        vec![record(500, T, "b"), record(31_100, T + 1, "b")],
+    ]);
+    world.config.sources[0].idle_timeout = Some(Duration::from_secs(2));
+    let away = ms(1_000)..ms(31_000);
+    let world = world.failing(move |call, now| {
+        (call == Call::Poll && away.contains(&now)).then_some(Fault::Retry)
+    });
+    let mut pipeline = world.another("host");
+    world.turns(&mut pipeline, ms(1_000));
+    // The leaders do not answer any more, and so nothing is known of what is in front.
+    let evidence = |from| {
+        world.broker.with(|state| {
+            state.inputs.values_mut().for_each(|partition| partition.evidence_from = from);
+        });
+    };
+    evidence(Duration::MAX);
+    world.turns(&mut pipeline, ms(31_000));
+    evidence(ms(31_000));
+    world.turns(&mut pipeline, ms(32_900));
+    assert_eq!((world.results().len(), times_idle(&world)), (0, 0));
+    assert!(world.topic(OutputTopic::Late).is_empty());
+    assert_eq!(world.committed_offset(1), Some(2), "its last record has been read");
 }
