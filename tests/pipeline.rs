@@ -15,6 +15,8 @@ mod ends;
 mod explain;
 #[path = "pipeline/forgotten.rs"]
 mod forgotten;
+#[path = "pipeline/guards.rs"]
+mod guards;
 #[path = "support/memory/mod.rs"]
 mod memory;
 #[path = "pipeline/naive.rs"]

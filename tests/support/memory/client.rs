@@ -289,7 +289,7 @@ impl Observer for Client {
 impl Time for Client {
     fn now(&self) -> Now {
         self.broker.with(|state| {
-            let wall = WALL + i64::try_from(state.clock.as_millis()).unwrap();
+            let wall = WALL + state.wall_step + i64::try_from(state.clock.as_millis()).unwrap();
             let monotonic = state.clock.saturating_sub(state.clients[self.number].started);
             Now { monotonic: MonotonicTime(monotonic), wall: EventTime(wall) }
         })

@@ -214,6 +214,8 @@ pub(crate) type Place = (OutputTopic, i32);
 /// Everything there is.
 pub(crate) struct State {
     pub(crate) clock: Duration,
+    /// How far the clock on the wall has been set ahead, or back.
+    pub(crate) wall_step: i64,
     pub(crate) stop: Stop,
     /// When it is asked to fire what is open and end.
     pub(crate) drain: Stop,
@@ -278,6 +280,7 @@ impl Broker {
         let limits = OutputTopic::ALL.map(|topic| (topic, TopicLimits::default())).into();
         Self(Rc::new(RefCell::new(State {
             clock: Duration::ZERO,
+            wall_step: 0,
             stop: Stop::Never,
             drain: Stop::Never,
             poll_takes: Duration::ZERO,
