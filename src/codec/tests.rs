@@ -30,6 +30,7 @@ fn source() -> Source {
         idle_timeout: None,
         partitions: BTreeMap::new(),
         heartbeat: None,
+        guard: Guard::ALL,
         fields: [("from".to_owned(), "/airport/from".parse().unwrap())].into(),
         start: Start::Earliest,
         on_missing: OnMissing::Stop,

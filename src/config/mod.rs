@@ -72,7 +72,7 @@ pub struct Config {
     pub key: Key,
     /// What is computed; at least one.
     pub aggregates: Vec<Aggregate>,
-    /// Which timestamps are believed.
+    /// Which timestamps are believed where a source does not say otherwise: [`Source::guard`] is what holds.
     pub guard: Guard,
     /// The most that is held in memory.
     pub limits: StateLimits,
@@ -220,6 +220,11 @@ pub struct Guard {
     pub max_future: Option<Duration>,
     /// The least timestamp; `None`: any.
     pub min_timestamp: Option<EventTime>,
+}
+
+impl Guard {
+    /// Any timestamp is believed.
+    pub const ALL: Self = Self { max_future: None, min_timestamp: None };
 }
 
 /// The results topic and its format.

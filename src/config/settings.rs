@@ -91,6 +91,7 @@ pub(super) struct SourceSettings {
     pub(super) watermark: StrategySettings,
     pub(super) partitions: Vec<PartitionSettings>,
     pub(super) heartbeat: HeartbeatSettings,
+    pub(super) guard: GuardSettings,
     pub(super) fields: BTreeMap<String, String>,
     pub(super) start: Option<String>,
     pub(super) on_missing: Option<String>,
@@ -188,7 +189,7 @@ pub(super) struct AggregateSettings {
     pub(super) missing: Option<String>,
 }
 
-/// `[guard]`
+/// `[guard]`, `[source.guard]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 pub(super) struct GuardSettings {

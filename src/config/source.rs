@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
+use super::Guard;
 use crate::codec::FieldPath;
 use crate::event_time::{EventTime, WatermarkStrategy};
 
@@ -27,6 +28,8 @@ pub struct Source {
     pub partitions: BTreeMap<i32, PartitionTerms>,
     /// Which records are no more than signs of life.
     pub heartbeat: Option<Heartbeat>,
+    /// Which timestamps of its records are believed: its own terms, else those of all sources.
+    pub guard: Guard,
     /// Where a logical field is, if not at the top under its own name.
     pub fields: BTreeMap<String, FieldPath>,
     /// Where to begin when the group has no offsets.

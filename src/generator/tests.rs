@@ -266,6 +266,7 @@ fn decoder(key: KeyFrom) -> Decoder {
         idle_timeout: None,
         partitions: BTreeMap::new(),
         heartbeat: None,
+        guard: Guard::ALL,
         fields: BTreeMap::new(),
         start: Start::Earliest,
         on_missing: OnMissing::Stop,

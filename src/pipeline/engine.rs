@@ -11,7 +11,7 @@ use super::topics::subtask_settings;
 use crate::codec::{
     Decoded, Decoder, Encoded, Encoder, RawRecord, Reason, Refusal, partition_name,
 };
-use crate::config::{Aggregate, Config, Guard, Key};
+use crate::config::{Aggregate, Config, Key};
 use crate::event_time::{
     Disposition, EventTime, LateCause, LimitExceeded, MonotonicTime, Now, Output, Pane,
     PartitionId, ShardId, Subtask, Timing, Watermark, WatermarkStatus,
@@ -36,7 +36,7 @@ pub(super) struct Engine<K> {
     largest: BTreeMap<OutputTopic, usize>,
     pub(super) decoders: Vec<Decoder>,
     /// What further decoders are made with.
-    pub(super) decoding: (Key, Vec<Aggregate>, Guard),
+    pub(super) decoding: (Key, Vec<Aggregate>),
     encoder: Encoder,
     encoded: Encoded,
     pub(super) topics: Vec<String>,
@@ -82,7 +82,7 @@ impl<K: TransactionalSink> Engine<K> {
             sent: 0,
             largest: BTreeMap::new(),
             decoders: Vec::new(),
-            decoding: (config.key.clone(), config.aggregates.clone(), config.guard),
+            decoding: (config.key.clone(), config.aggregates.clone()),
             encoder: Encoder::new(&config.key, &config.aggregates, &config.results),
             encoded: Encoded::default(),
             topics: Vec::new(),

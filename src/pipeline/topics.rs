@@ -10,8 +10,8 @@ use crate::event_time::{PartitionId, Sharding, SubtaskSettings, TopicSettings, W
 impl<K: TransactionalSink> Engine<K> {
     /// Makes ready for the records of one more topic, which has the next number.
     pub(super) fn add_topic(&mut self, source: &Source) {
-        let (key, aggregates, guard) = &self.decoding;
-        self.decoders.push(Decoder::new(source, key, aggregates, *guard));
+        let (key, aggregates) = &self.decoding;
+        self.decoders.push(Decoder::new(source, key, aggregates, source.guard));
         self.topics.push(source.topic.clone());
         let number = self.subtask.add_topic(TopicSettings {
             strategy: source.strategy.clone(),

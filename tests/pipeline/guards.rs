@@ -92,6 +92,15 @@ fn a_clock_that_jumps_while_all_is_idle_closes_nothing_before_its_time() {
 }
 
 #[test]
+fn a_source_may_have_a_guard_of_its_own() {
+    let mut world = World::new([vec![record(0, T, "a"), record(0, T + 3_000_000, "a")]]);
+    world.config.sources[0].guard.max_future = Some(Duration::from_mins(10));
+    world.run_until(ms(2_000)).unwrap();
+    let [dead] = &world.topic(OutputTopic::DeadLetter)[..] else { panic!("one dead letter") };
+    assert_eq!((reason(dead), world.results().len()), ("ts_future".to_owned(), 0));
+}
+
+#[test]
 fn one_record_50_minutes_early_makes_no_later_record_late() {
     let early = || record(5_050, T + 3_000_000, "a");
     let mut with_it = lively();

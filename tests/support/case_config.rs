@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate::config::{
-    Aggregate, Key, KeyFrom, Missing, OnMissing, Source, Start, Timestamp, TimestampFrom,
+    Aggregate, Guard, Key, KeyFrom, Missing, OnMissing, Source, Start, Timestamp, TimestampFrom,
     TimestampUnit, ValueType,
 };
 use tidegate::event_time::{
@@ -48,6 +48,7 @@ pub(crate) fn source(config: &Config) -> Result<Source, String> {
         idle_timeout: config.idle_timeout_ms.map(Duration::from_millis),
         partitions: BTreeMap::new(),
         heartbeat: None,
+        guard: Guard::ALL,
         fields,
         start: Start::Earliest,
         on_missing: OnMissing::Stop,

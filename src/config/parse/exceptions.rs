@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::values;
 use crate::config::fault::{Noted, Report};
 use crate::config::key_path::KeyPath;
-use crate::config::settings::{HeartbeatSettings, PartitionSettings};
-use crate::config::{Heartbeat, PartitionTerms};
+use crate::config::settings::{GuardSettings, HeartbeatSettings, PartitionSettings};
+use crate::config::{Guard, Heartbeat, PartitionTerms};
 use crate::event_time::WatermarkStrategy;
 
 /// `[[source.partitions]]`. What one of them does not say is as in the rest of its source.
@@ -95,6 +95,30 @@ fn parse_terms(
         }
     };
     Ok(PartitionTerms { strategy, idle_timeout: own_timeout?.unwrap_or(idle_timeout) })
+}
+
+/// `[source.guard]`. What it does not say is as in `[guard]`.
+pub(super) fn parse_guard(
+    settings: &GuardSettings,
+    at: &KeyPath,
+    all: Result<Guard, Noted>,
+    report: &mut Report<'_>,
+) -> Result<Guard, Noted> {
+    let max_future = report.optional(
+        &at.key("max_future"),
+        settings.max_future.as_ref(),
+        values::duration_or_off,
+    );
+    let min_timestamp = report.optional(
+        &at.key("min_timestamp"),
+        settings.min_timestamp.as_ref(),
+        values::time_or_off,
+    );
+    let all = all?;
+    Ok(Guard {
+        max_future: max_future?.unwrap_or(all.max_future),
+        min_timestamp: min_timestamp?.unwrap_or(all.min_timestamp),
+    })
 }
 
 /// `[source.heartbeat]`, if there is one.

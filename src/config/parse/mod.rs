@@ -46,7 +46,8 @@ pub(super) fn parse(
     report: &mut Report<'_>,
 ) -> Result<Config, Noted> {
     let kafka = kafka::parse(&settings.kafka, surroundings, report);
-    let inputs = source::parse_all(&settings.source, surroundings, report);
+    let guard = parse_guard(&settings.guard, report);
+    let inputs = source::parse_all(&settings.source, guard, surroundings, report);
     topics::check_that_each_is_read_once(settings, report);
     let window = parse_window(&settings.window, report);
     let watermark = parse_watermark(&settings.watermark, report);
@@ -56,7 +57,6 @@ pub(super) fn parse(
     let key = grouping::parse_key(&settings.key, &tables, across_topics, report);
     let aggregates =
         grouping::parse_aggregates(&settings.aggregate, &tables, key.as_ref().ok(), report);
-    let guard = parse_guard(&settings.guard, report);
     let limits = parse_limits(&settings.limits, report);
     let results = output::parse_results(&settings.results, report);
     let late_topic = output::parse_topic("late.topic", &settings.late, report);

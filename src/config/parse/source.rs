@@ -10,8 +10,8 @@ use crate::config::fault::{Noted, Report};
 use crate::config::key_path::KeyPath;
 use crate::config::settings::{SourceSettings, StrategySettings, TimestampSettings};
 use crate::config::{
-    Aggregate, Key, KeyFrom, OnMissing, Source, SourcePattern, Start, Timestamp, TimestampFrom,
-    TimestampUnit,
+    Aggregate, Guard, Key, KeyFrom, OnMissing, Source, SourcePattern, Start, Timestamp,
+    TimestampFrom, TimestampUnit,
 };
 use crate::event_time::{AdaptiveSettings, WatermarkStrategy};
 
@@ -38,6 +38,7 @@ impl Inputs {
 
 pub(super) fn parse_all(
     settings: &[SourceSettings],
+    guard: Result<Guard, Noted>,
     surroundings: &Surroundings<'_>,
     report: &mut Report<'_>,
 ) -> Result<Inputs, Noted> {
@@ -50,9 +51,10 @@ pub(super) fn parse_all(
     for (place, source) in settings.iter().enumerate() {
         let at = list.place(place);
         let named = topics::parse(source, &at, report);
+        let own = exceptions::parse_guard(&source.guard, &at.key("guard"), guard, report);
         let source = parse(source, place, &at, surroundings, report);
         inputs = inputs.and_then(|mut inputs: Inputs| {
-            let source = source?;
+            let source = Source { guard: own?, ..source? };
             match named? {
                 Named::Pattern(pattern) => inputs.patterns.push(SourcePattern { pattern, source }),
                 Named::Topics(topics) => inputs
@@ -65,7 +67,7 @@ pub(super) fn parse_all(
     inputs
 }
 
-/// A source without its topics.
+/// A source without its topics and its guard.
 fn parse(
     settings: &SourceSettings,
     table: usize,
@@ -109,6 +111,7 @@ fn parse(
         idle_timeout: idle_timeout?,
         partitions: partitions?,
         heartbeat: heartbeat?,
+        guard: Guard::ALL,
         fields: fields?,
         start: start?,
         on_missing: on_missing?,

@@ -83,9 +83,10 @@ fn every_key_of_the_reference_names_its_variable() {
         {
             continue;
         }
-        let is_table =
-            matches!(name, "timestamp" | "watermark" | "fields" | "partitions" | "heartbeat")
-                && section == "source";
+        let is_table = matches!(
+            name,
+            "timestamp" | "watermark" | "fields" | "partitions" | "heartbeat" | "guard"
+        ) && section == "source";
         let variable = entry.key.replace("source", "source.0").replace("aggregate", "aggregate.0");
         let variable = variable.replace("source.0.partitions", "source.0.partitions.0");
         let variable = format!("TIDEGATE__{}", variable.replace('.', "__").to_uppercase());

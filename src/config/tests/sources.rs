@@ -202,6 +202,21 @@ fn faults_of_single_partitions_are_named() {
 }
 
 #[test]
+fn a_guard_is_that_of_all_sources_where_one_says_nothing_else() {
+    let all = load(EXAMPLE, &["guard.max_future=2h"]);
+    assert_eq!(all.sources[0].guard, all.guard);
+    assert_eq!(all.guard.max_future, Some(Duration::from_hours(2)));
+    let own =
+        load(EXAMPLE, &["source[0].guard.max_future=10m", "source[0].guard.min_timestamp=off"]);
+    assert_eq!(own.guard, load(EXAMPLE, &[]).guard);
+    let guard = own.sources[0].guard;
+    assert_eq!((guard.max_future, guard.min_timestamp), (Some(Duration::from_mins(10)), None));
+    let half = load(EXAMPLE, &["source[0].guard.max_future=off"]);
+    let guard = half.sources[0].guard;
+    assert_eq!((guard.max_future, guard.min_timestamp), (None, half.guard.min_timestamp));
+}
+
+#[test]
 fn a_heartbeat_is_told_by_a_field() {
     let text = within("[source.heartbeat]\nfield = \"type\"\nequals = \"heartbeat\"");
     let heartbeat = load(&text, &[]).sources[0].heartbeat.clone().unwrap();
