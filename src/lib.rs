@@ -79,6 +79,9 @@ pub mod watchdog;
 #[cfg(feature = "client")]
 pub mod export;
 
+// What mends topics: dead letters sent back, late records merged into what was published.
+pub mod repair;
+
 // What the service is told.
 pub mod config;
 

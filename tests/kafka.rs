@@ -50,8 +50,12 @@ mod moves;
 mod outages;
 #[path = "kafka/patterns.rs"]
 mod patterns;
+#[path = "kafka/reconcile.rs"]
+mod reconcile;
 #[path = "kafka/refusals.rs"]
 mod refusals;
+#[path = "kafka/replay.rs"]
+mod replay;
 #[path = "kafka/reset.rs"]
 mod reset;
 #[path = "kafka/scenarios.rs"]

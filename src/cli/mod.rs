@@ -13,9 +13,12 @@ mod healthcheck;
 pub mod live;
 mod log_level;
 mod output;
+mod reconcile;
+mod replay;
 mod reset;
 mod run;
 
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -51,6 +54,10 @@ enum Command {
     Healthcheck(healthcheck::Healthcheck),
     /// Begin anew: move the group's offsets and empty the changelog, after showing what that means.
     Reset(reset::Reset),
+    /// Send dead letters back to the topic they came from, after a fix, each once.
+    Replay(replay::Replay),
+    /// Merge late records into the rows that were published, each once.
+    Reconcile(reconcile::Reconcile),
     /// Read a sample of a topic and say which bound, idle timeout and allowed lateness fit it, and what they cost.
     Advise(Box<advise::Advise>),
     /// Keep the results in a database table too, for dashboards.
@@ -100,6 +107,8 @@ enum Failure {
     Configuration(Vec<String>),
     Service(crate::service::ServiceError),
     Other(Box<dyn std::error::Error>),
+    /// So many things could not be repaired, and were listed.
+    NotRepaired(usize),
     Output(std::io::Error),
 }
 
@@ -141,6 +150,12 @@ impl From<crate::kafka::sample::SampleError> for Failure {
     }
 }
 
+impl From<crate::kafka::repair::RepairError> for Failure {
+    fn from(error: crate::kafka::repair::RepairError) -> Self {
+        Self::Other(Box::new(error))
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::Output(error)
@@ -160,6 +175,8 @@ impl Cli {
             Command::LogLevel(log_level) => log_level.execute(&mut out),
             Command::Healthcheck(healthcheck) => healthcheck.execute(&mut out),
             Command::Reset(reset) => reset.execute(&mut out),
+            Command::Replay(replay) => replay.execute(&mut out),
+            Command::Reconcile(reconcile) => reconcile.execute(&mut out),
             Command::Advise(advise) => advise.execute(&mut out),
             Command::Export(export) => export.execute(&mut out),
             Command::Check(check) => check.execute(&mut out),
@@ -195,6 +212,12 @@ impl Failure {
             Self::Other(error) => {
                 out.line(format_args!("tidegate: {}", chain(error.as_ref()))).unwrap_or_default();
                 ExitCode::FAILURE
+            }
+            Self::NotRepaired(number) => {
+                let what = count(*number, "place");
+                out.line(format_args!("tidegate: {what} could not be repaired; see the list"))
+                    .unwrap_or_default();
+                ExitCode::from(NOT_REPAIRED)
             }
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 ExitCode::SUCCESS
@@ -250,6 +273,23 @@ fn count(number: usize, what: &str) -> String {
 
 /// A client takes a tenth of a second to end, if it ends at all.
 const CLIENTS_END_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Whether somebody at the terminal says yes.
+fn agreed(out: &mut Output) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Other(
+            "there is nobody to ask; give --yes to do it, or --dry-run".into(),
+        ));
+    }
+    out.line("type \"yes\" to do it:")?;
+    std::io::stdout().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(answer.trim() == "yes")
+}
+
+/// The exit code where some late records are in no row.
+const NOT_REPAIRED: u8 = 3;
 
 /// The exit code for a wrong configuration (`EX_CONFIG` of sysexits.h).
 const CONFIGURATION: u8 = 78;

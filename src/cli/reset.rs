@@ -1,11 +1,10 @@
 //! `tidegate reset`
 
-use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use clap::Args;
 
-use super::{Configuration, Failure, Output, count};
+use super::{Configuration, Failure, Output, agreed, count};
 use crate::clock::Clock;
 use crate::config::start;
 use crate::kafka::reset::{Reset as Job, ResetPlan, ResetTo};
@@ -87,17 +86,4 @@ fn show(plan: &ResetPlan, group: &str, out: &mut Output) -> Result<(), Failure> 
         ))?;
     }
     Ok(())
-}
-
-fn agreed(out: &mut Output) -> Result<bool, Failure> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::Other(
-            "there is nobody to ask; give --yes to do it, or --dry-run".into(),
-        ));
-    }
-    out.line("type \"yes\" to do it:")?;
-    std::io::stdout().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(answer.trim() == "yes")
 }

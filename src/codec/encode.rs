@@ -15,6 +15,23 @@ pub struct Encoded {
     pub value: Vec<u8>,
 }
 
+/// A row of the results but for its aggregates.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultRow<'a> {
+    /// The window.
+    pub window: TimeWindow,
+    /// The key, as the event gave it.
+    pub key: &'a [u8],
+    /// The partition whose records are in it, where they are only those of one.
+    pub partition: Option<i32>,
+    /// The topic of that partition.
+    pub topic: &'a str,
+    /// Why it is written.
+    pub timing: &'a str,
+    /// How many panes of this window and key came before.
+    pub index: u32,
+}
+
 /// Writes panes as JSON objects: window, key fields, aggregates, pane.
 #[derive(Debug)]
 pub struct Encoder {
@@ -45,27 +62,41 @@ impl Encoder {
 
     /// Writes a pane; `topic` is that of its shard, if it is that of one partition.
     pub fn result(&self, pane: &Pane<'_>, topic: &str, encoded: &mut Encoded) {
-        let partition = pane.shard.partition().filter(|_| self.partial).map(|id| id.partition);
+        let row = ResultRow {
+            window: pane.window,
+            key: pane.key,
+            partition: pane.shard.partition().map(|id| id.partition),
+            topic,
+            timing: pane.timing.name(),
+            index: pane.index,
+        };
+        self.row(&row, pane.aggregates.values(), encoded);
+    }
+
+    /// Writes a row with these aggregates, in their configured order.
+    pub fn row(
+        &self,
+        row: &ResultRow<'_>,
+        values: impl Iterator<Item = AggregateValue>,
+        encoded: &mut Encoded,
+    ) {
+        let partition = row.partition.filter(|_| self.partial);
         let place =
-            partition.map(|partition| (Some(topic).filter(|_| self.across_topics), partition));
-        self.result_key(pane, place, &mut encoded.key);
+            partition.map(|partition| (Some(row.topic).filter(|_| self.across_topics), partition));
+        self.result_key(row, place, &mut encoded.key);
         let out = &mut encoded.value;
         out.clear();
-        self.window_bound("{\"window_start\":", pane.window.start, out);
-        self.window_bound(",\"window_end\":", pane.window.end, out);
+        self.window_bound("{\"window_start\":", row.window.start, out);
+        self.window_bound(",\"window_end\":", row.window.end, out);
         place_members(place, out);
-        self.key_members(pane.key, out);
-        for (name, aggregate) in self.aggregate_names.iter().zip(pane.aggregates.values()) {
+        self.key_members(row.key, out);
+        for (name, aggregate) in self.aggregate_names.iter().zip(values) {
             out.extend_from_slice(name.as_bytes());
             self.aggregate(aggregate, out);
         }
         append(
             out,
-            format_args!(
-                ",\"pane\":{{\"timing\":\"{}\",\"index\":{}}}}}",
-                pane.timing.name(),
-                pane.index
-            ),
+            format_args!(",\"pane\":{{\"timing\":\"{}\",\"index\":{}}}}}", row.timing, row.index),
         );
     }
 
@@ -93,19 +124,24 @@ impl Encoder {
     }
 
     /// A single text field as it is; else, and where the window is part of it, a JSON object.
-    fn result_key(&self, pane: &Pane<'_>, place: Option<(Option<&str>, i32)>, out: &mut Vec<u8>) {
+    fn result_key(
+        &self,
+        row: &ResultRow<'_>,
+        place: Option<(Option<&str>, i32)>,
+        out: &mut Vec<u8>,
+    ) {
         out.clear();
         let with_window = self.format.key == ResultKey::KeyWindow;
         if self.key_names.len() == 1 && !with_window && place.is_none() {
-            if let Some(part) = KeyParts::new(pane.key, 1).next() {
+            if let Some(part) = KeyParts::new(row.key, 1).next() {
                 out.extend_from_slice(part.as_text().as_bytes());
             }
             return;
         }
-        self.key_members(pane.key, out);
+        self.key_members(row.key, out);
         place_members(place, out);
         if with_window {
-            self.window_bound(",\"window_start\":", pane.window.start, out);
+            self.window_bound(",\"window_start\":", row.window.start, out);
         }
         if let Some(first) = out.first_mut() {
             *first = b'{';

@@ -21,4 +21,4 @@ pub use decode::{Decoded, Decoder, RawRecord, Refusal};
 #[cfg(test)]
 mod tests;
 pub(crate) use encode::partition_name;
-pub use encode::{Encoded, Encoder};
+pub use encode::{Encoded, Encoder, ResultRow};

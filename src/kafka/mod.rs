@@ -22,6 +22,7 @@ mod oauth;
 mod rebalance;
 mod record;
 mod refusal;
+pub mod repair;
 mod report;
 pub mod reset;
 mod results;

@@ -9,16 +9,24 @@ use crate::support::cluster::{Cluster, Record};
 use crate::support::process::Tidegate;
 
 const FLIGHTS: &[u8] = include_bytes!("../data/flights-2013-01.jsonl.gz");
-const HOURLY: &str = include_str!("../data/flights-2013-01-hourly.csv");
+pub(crate) const HOURLY: &str = include_str!("../data/flights-2013-01-hourly.csv");
 
 /// Payloads by partition and offset.
-type ByPlace = BTreeMap<(i32, i64), Vec<u8>>;
+pub(crate) type ByPlace = BTreeMap<(i32, i64), Vec<u8>>;
 
 /// What the README's walk-through configures, with other names.
-const CONFIG: &str = include_str!("../../config/flights.toml");
+pub(crate) const CONFIG: &str = include_str!("../../config/flights.toml");
 
 /// Runs the service with topics of its own and another bound.
 fn run(cluster: &Cluster, prefix: &str, bound: &str, arguments: &[&str]) -> Tidegate {
+    let settings = settings(cluster, prefix, bound);
+    let settings = settings.iter().map(String::as_str);
+    let arguments: Vec<&str> = settings.chain(arguments.iter().copied()).collect();
+    Tidegate::run(CONFIG, &arguments)
+}
+
+/// What makes of [`CONFIG`] a job with topics of its own and another bound.
+pub(crate) fn settings(cluster: &Cluster, prefix: &str, bound: &str) -> Vec<String> {
     let settings = [
         format!("kafka.bootstrap_servers={}", cluster.bootstrap),
         format!("kafka.group_id={prefix}"),
@@ -28,9 +36,7 @@ fn run(cluster: &Cluster, prefix: &str, bound: &str, arguments: &[&str]) -> Tide
         format!("late.topic={prefix}-late"),
         format!("dead_letter.topic={prefix}-dead"),
     ];
-    let settings = settings.iter().flat_map(|setting| ["--set", setting]);
-    let arguments: Vec<&str> = settings.chain(arguments.iter().copied()).collect();
-    Tidegate::run(CONFIG, &arguments)
+    settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]).collect()
 }
 
 /// Partitions 0, 2 and 4 of 6 have one airport each; three stay empty.
@@ -63,7 +69,7 @@ fn by_place(records: &[Record]) -> ByPlace {
 }
 
 /// The last pane of each window and key, as the reference writes it.
-fn last_panes(cluster: &Cluster, prefix: &str) -> BTreeMap<(i64, String), [i64; 4]> {
+pub(crate) fn last_panes(cluster: &Cluster, prefix: &str) -> BTreeMap<(i64, String), [i64; 4]> {
     let mut panes = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for record in cluster.read(&format!("{prefix}-hourly")) {
@@ -126,7 +132,11 @@ fn with_a_bound_of_a_day_the_results_are_the_reference_row_for_row() {
 
 /// Reads the month as it comes in, day by day, with an emission after every record, while the empty partitions are
 /// idle. At the end a record far ahead in each partition closes the last windows.
-fn read_live(cluster: &Cluster, prefix: &str, bound: &str) -> (ByPlace, i64, Vec<Record>) {
+pub(crate) fn read_live(
+    cluster: &Cluster,
+    prefix: &str,
+    bound: &str,
+) -> (ByPlace, i64, Vec<Record>) {
     const RECORDS_A_DAY: usize = 871;
     let topic = format!("{prefix}-in");
     cluster.create(&topic, 6, &[]);

@@ -220,7 +220,12 @@ impl Job {
 
     /// Runs `tidegate reset`: whether it succeeded, and all that it said.
     pub(crate) fn reset(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let output = tidegate("reset", &self.config, arguments);
+        self.command("reset", arguments)
+    }
+
+    /// Runs a command that ends by itself: its exit code, and all that it said.
+    pub(crate) fn command(&self, command: &str, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = tidegate(command, &self.config, arguments);
         let said = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8(said).unwrap())
     }

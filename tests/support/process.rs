@@ -32,6 +32,11 @@ impl Tidegate {
         Self::command(&["export", "postgres"], config, arguments)
     }
 
+    /// Starts a command of the program that ends by itself, to be killed on the way.
+    pub(crate) fn start(command: &str, config: &str, arguments: &[&str]) -> Self {
+        Self::command(&[command], config, arguments)
+    }
+
     fn command(command: &[&str], config: &str, arguments: &[&str]) -> Self {
         let path = write_config(config);
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -207,6 +212,22 @@ impl Tidegate {
             .output()
             .map(|gdb| String::from_utf8_lossy(&gdb.stdout).into_owned());
         format!("{}\n{}", threads.join(", "), stacks.unwrap_or_default())
+    }
+
+    /// Kills it (SIGKILL) once the condition holds, if it has not ended by then. Whether it was killed.
+    pub(crate) fn kill_when(mut self, mut condition: impl FnMut() -> bool) -> bool {
+        let clock = Clock::start();
+        while clock.monotonic().0 < PATIENCE {
+            if let Some(status) = self.try_wait() {
+                assert!(status.success(), "{status}:\n{}", self.log());
+                return false;
+            }
+            if condition() {
+                return true;
+            }
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        panic!("neither has it ended nor was it time to kill it:\n{}", self.log());
     }
 
     /// Sends a signal, by the process's own id.

@@ -125,6 +125,11 @@ pub enum AggregateValue {
 }
 
 impl AggregateValue {
+    /// The average of integers, as [`AggregateFunction::Avg`] states it; none of no integers.
+    pub fn average(count: u64, sum: i128) -> Self {
+        sum::average((count, sum, None))
+    }
+
     fn float(number: f64) -> Self {
         if number.is_finite() { Self::Float(number) } else { Self::Overflow }
     }
