@@ -56,16 +56,16 @@ fn half_an_hour_and_reconciling_gives_the_flights_of_the_reference_row_for_row()
     assert_eq!(cluster.committed(&group, &late_topic, 1), [None]);
 
     // Killed at its very beginning, and within or between transactions.
-    let slowly = with(&["--batch", "100"]);
+    let slowly = with(&["--batch", "25"]);
     let slowly: Vec<_> = slowly.iter().map(String::as_str).collect();
     let mut killed = 0;
-    for rows in [0, 1, 3, 30, 50, 80, 130, 210] {
+    for rows in [0, 1, 3, 10, 20, 30, 40, 60] {
         let begun = cluster.end(&results, 0);
         let command = Tidegate::start("reconcile", CONFIG, &slowly);
         let by_now = || rows == 0 || cluster.end(&results, 0) >= begun + rows;
         killed += usize::from(command.kill_when(by_now));
     }
-    assert!(killed > 3, "{killed}");
+    assert!(killed > 5, "{killed}");
     let committed = cluster.committed(&group, &late_topic, 1);
     println!("killed {killed} times, {committed:?} of {} late records dealt with", late.len());
 
@@ -146,9 +146,13 @@ fn rows_of_one_partition_stay_those_of_that_partition() {
             keyed(partition, "a", 2_000, 10 * v),
         ]
     };
-    job.produce(&[of(0, 1), of(1, 2)].concat());
+    let is_late = |record: &Record| record.json()["ts"] == 2_000;
+    let (closed, late): (Vec<_>, Vec<_>) =
+        [of(0, 1), of(1, 2)].concat().into_iter().partition(|record| !is_late(record));
+    job.produce(&closed);
     let mut service = job.run(&[]);
-    job.wait_until_committed(2, &mut service);
+    service.wait_until("both windows have fired", |_| job.read("out").len() == 2);
+    job.produce(&late);
     service.wait_until("both are late", |_| job.read("late").len() == 2);
     service.stop();
     let (code, said) = reconcile(&job, &[]);
@@ -173,15 +177,32 @@ fn rows_of_one_partition_stay_those_of_that_partition() {
 /// A job whose sum is of floats, and whose average stands alone.
 fn rounded(name: &'static str) -> Job {
     let average = "[[aggregate]]\nname = \"average\"\nfunction = \"avg\"\nfield = \"v\"\n[guard]";
-    Job::new(name, 1).replace("[guard]", average).replace(
-        "field = \"v\"\n            [guard]",
-        "field = \"v\"\n            type = \"float\"\n            [guard]",
-    )
+    let (sum, guard) = ("field = \"v\"\n            ", "[guard]");
+    Job::new(name, 1)
+        .replace(&format!("{sum}{guard}"), &format!("{sum}type = \"float\"\n{guard}"))
+        .replace(guard, average)
 }
 
 fn last_of(job: &Job, key: &str) -> Value {
     let rows = job.read("out").into_iter().map(|record| record.json());
     rows.filter(|row| row["k"] == key && row["window_start"] == 0).last().unwrap()
+}
+
+#[test]
+fn a_window_that_may_still_take_records_is_left_to_the_service() {
+    let job = Job::new("reconcile-waits", 1);
+    job.produce(&late_ones());
+    job.run_to_end(&[]);
+    let rows = job.rows();
+    for _ in 0..2 {
+        let (code, said) = reconcile(&job, &["--set", "window.allowed_lateness=1h"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("3 late records wait"), "{said}");
+        assert_eq!(job.rows(), rows);
+    }
+    let (code, said) = reconcile(&job, &["--batch", "1"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(job.rows().len(), rows.len() + 3, "one late record in each transaction");
 }
 
 #[test]
