@@ -73,7 +73,7 @@ fn show(done: &Reconciled, target: &Target, out: &mut Output) -> Result<(), Fail
             (window.unchanged, "rows unchanged"),
         ] {
             if number > 0 {
-                line.push_str(&format!(", {number} {what}"));
+                line = format!("{line}, {number} {what}");
             }
         }
         out.line(line)?;
@@ -89,12 +89,11 @@ fn show(done: &Reconciled, target: &Target, out: &mut Output) -> Result<(), Fail
     }
     let rows: u64 = done.windows.values().map(|window| window.corrected).sum();
     let what = format!("{} late records, {rows} rows in {} windows", done.late, done.windows.len());
-    match target {
-        Target::Results => out.line(format_args!("corrected: {what}"))?,
-        Target::Nothing => {
-            out.line(format_args!("would be corrected: {what}; nothing was written"))?
-        }
-        Target::File(path) => out.line(format_args!("written to {}: {what}", path.display()))?,
-    }
+    let line = match target {
+        Target::Results => format!("corrected: {what}"),
+        Target::Nothing => format!("would be corrected: {what}; nothing was written"),
+        Target::File(path) => format!("written to {}: {what}", path.display()),
+    };
+    out.line(line)?;
     Ok(())
 }

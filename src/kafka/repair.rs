@@ -197,18 +197,40 @@ impl Repair {
         Ok(ranges)
     }
 
-    /// What the group has committed in a topic.
+    /// What the command's group has committed in a topic.
     ///
     /// # Errors
     /// See [`RepairError`].
     pub fn committed(&self, topic: &str) -> Result<BTreeMap<i32, i64>, RepairError> {
+        self.offsets(&self.outside, self.group(), topic)
+    }
+
+    /// What another group has committed in a topic.
+    ///
+    /// # Errors
+    /// See [`RepairError`].
+    pub fn committed_by(
+        &self,
+        group: &str,
+        topic: &str,
+    ) -> Result<BTreeMap<i32, i64>, RepairError> {
+        let consumer = self.clients.outside(group);
+        let consumer = consumer.map_err(|error| RepairError::Client(error.to_string()))?;
+        self.offsets(&consumer, group, topic)
+    }
+
+    fn offsets(
+        &self,
+        consumer: &BaseConsumer<Reported>,
+        group: &str,
+        topic: &str,
+    ) -> Result<BTreeMap<i32, i64>, RepairError> {
         let mut list = TopicPartitionList::new();
         for partition in self.partitions(topic)? {
             list.add_partition(topic, partition);
         }
-        let answer = self.outside.committed_offsets(list, TIMEOUT);
-        let answer = answer.map_err(|error| {
-            request(&format!("the offsets of group `{}` (operation Read)", self.group()), &error)
+        let answer = consumer.committed_offsets(list, TIMEOUT).map_err(|error| {
+            request(&format!("the offsets of group `{group}` (operation Read)"), &error)
         })?;
         let mut offsets = BTreeMap::new();
         for element in answer.elements() {

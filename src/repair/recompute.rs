@@ -18,18 +18,27 @@ pub(super) type Expected = Option<i128>;
 /// The aggregates of a row, or why the input does not give them.
 pub(super) type Recomputed = Result<Vec<AggregateValue>, String>;
 
-/// Reads all records of these rows from the input, up to its present ends. What became a dead letter does not count.
+/// Reads all records of these rows from the input, as far as the service has judged them. What became a dead letter does
+/// not count, nor what is in the late topic from `dealt_with` on: it is merged when its turn comes.
 pub(super) fn recompute(
     repair: &Repair,
     config: &Config,
     wanted: &BTreeMap<RowId, Expected>,
+    dealt_with: &BTreeMap<i32, i64>,
 ) -> Result<BTreeMap<RowId, Recomputed>, RepairError> {
     let mut rows: BTreeMap<RowId, Added> =
         wanted.keys().map(|id| (id.clone(), Added::new(&config.aggregates))).collect();
     if rows.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let dead = dead_letters(repair, config)?;
+    // Before the other two topics, so that what was judged up to here and is not in a row is there.
+    let mut judged = BTreeMap::new();
+    for source in &config.sources {
+        let group = &config.kafka.group_id;
+        judged.insert(source.topic.as_str(), repair.committed_by(group, &source.topic)?);
+    }
+    let mut elsewhere = origins(repair, &config.dead_letter_topic, &BTreeMap::new())?;
+    elsewhere.extend(origins(repair, &config.late_topic, dealt_with)?);
     // By place: what is not there to be read.
     let mut gone: BTreeMap<Option<Place>, String> = BTreeMap::new();
     for source in &config.sources {
@@ -40,7 +49,9 @@ pub(super) fn recompute(
         };
         let mut ranges = repair.ranges(topic, End::Written)?;
         ranges.retain(|partition, _| needed(*partition));
-        for (partition, (begin, _)) in &ranges {
+        for (partition, (begin, end)) in &mut ranges {
+            let judged = judged.get(topic).and_then(|offsets| offsets.get(partition));
+            *end = judged.map_or(*end, |judged| (*judged).min(*end));
             let place = Place::of(config, topic, *partition);
             if *begin > 0 {
                 let what = format!("{topic}/{partition} begins at offset {begin}");
@@ -60,7 +71,7 @@ pub(super) fn recompute(
             if let Some(window) = config.windows.assign(event.timestamp) {
                 let id = RowId { start: window.start.0, key: event.key.to_vec(), place };
                 let origin = Origin { topic: topic.to_owned(), partition, offset: record.offset() };
-                if let Some(row) = rows.get_mut(&id).filter(|_| !dead.contains(&origin)) {
+                if let Some(row) = rows.get_mut(&id).filter(|_| !elsewhere.contains(&origin)) {
                     row.add(event.values);
                 }
             }
@@ -88,13 +99,20 @@ pub(super) fn recompute(
     Ok(judged.collect())
 }
 
-/// The records that became dead letters.
-fn dead_letters(repair: &Repair, config: &Config) -> Result<BTreeSet<Origin>, RepairError> {
-    let topic = &config.dead_letter_topic;
-    let mut dead = BTreeSet::new();
-    repair.read(topic, &repair.ranges(topic, End::Written)?, |record| {
-        dead.extend(origin_of(record));
+/// Where the records were read that are in a topic, from these offsets on.
+fn origins(
+    repair: &Repair,
+    topic: &str,
+    from: &BTreeMap<i32, i64>,
+) -> Result<BTreeSet<Origin>, RepairError> {
+    let mut ranges = repair.ranges(topic, End::Written)?;
+    for (partition, (begin, _)) in &mut ranges {
+        *begin = from.get(partition).map_or(*begin, |from| (*from).max(*begin));
+    }
+    let mut origins = BTreeSet::new();
+    repair.read(topic, &ranges, |record| {
+        origins.extend(origin_of(record));
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(dead)
+    Ok(origins)
 }

@@ -91,6 +91,8 @@ struct Job<'c> {
     repair: Repair,
     encoder: Encoder,
     rows: BTreeMap<RowId, Row>,
+    /// Up to where each partition of the late topic is dealt with, or is about to be.
+    dealt_with: BTreeMap<i32, i64>,
     written: BTreeMap<RowId, Vec<u8>>,
     done: Reconciled,
 }
@@ -122,6 +124,7 @@ pub fn reconcile(
         repair,
         encoder: Encoder::new(&config.key, &config.aggregates, &config.results),
         rows: BTreeMap::new(),
+        dealt_with: BTreeMap::new(),
         written: BTreeMap::new(),
         done: Reconciled::default(),
     };
@@ -132,6 +135,7 @@ pub fn reconcile(
         let usable: Vec<_> =
             records.iter().filter(|late| next.get(&late.at.0) > Some(&late.at.1)).collect();
         job.done.waiting += u64::try_from(records.len() - usable.len()).unwrap_or(0);
+        job.dealt_with.extend(&next);
         let corrections = job.correct(&usable)?;
         if *target == Target::Results
             && next.iter().any(|(p, at)| left.get(p).map(|r| r.0) < Some(*at))
@@ -256,7 +260,7 @@ impl Job<'_> {
             }
         }
         let recomputed: BTreeSet<_> = wanted.keys().cloned().collect();
-        merged.extend(recompute(&self.repair, self.config, &wanted)?);
+        merged.extend(recompute(&self.repair, self.config, &wanted, &self.dealt_with)?);
         let mut corrections = Vec::new();
         for (id, arrived) in &arrived {
             let Some(values) = merged.remove(id) else { continue };
@@ -353,10 +357,10 @@ impl Job<'_> {
         self.encoder.row(&result, values.into_iter(), &mut encoded);
         let partition = place.map_or_else(|| "all".to_owned(), |place| place.partition.to_string());
         let mut headers = vec![
-            header("tidegate.watermark", arrived.watermark.0),
-            header("tidegate.partition", partition),
+            header("tidegate.watermark", &arrived.watermark.0),
+            header("tidegate.partition", &partition),
         ];
-        headers.extend(topic.map(|topic| header("tidegate.topic", topic)));
+        headers.extend(topic.map(|topic| header("tidegate.topic", &topic)));
         self.written.insert(id.clone(), encoded.value.clone());
         Some(Outgoing {
             topic: self.config.results.topic.clone(),
@@ -379,7 +383,7 @@ impl Job<'_> {
 /// Merged aggregates, or why they have to be computed from the input.
 type Recomputable = Result<Vec<AggregateValue>, NotMergeable>;
 
-fn header(name: &'static str, value: impl ToString) -> Header {
+fn header(name: &'static str, value: &impl ToString) -> Header {
     (Cow::Borrowed(name), Some(value.to_string().into_bytes()))
 }
 

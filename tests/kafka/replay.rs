@@ -70,7 +70,7 @@ fn chosen_dead_letters_go_back_as_they_came_and_once() {
     let (code, said) = replay(&job, &[&chosen[..], &["--yes"]].concat());
     assert_eq!(code, Some(0), "{said}");
     assert!(said.ends_with("sent 1 dead letter\n"), "{said}");
-    let back = job.read("in").into_iter().filter(|r| r.partition == 1).next_back().unwrap();
+    let back = job.read("in").into_iter().rfind(|r| r.partition == 1).unwrap();
     let mut headers = original.headers.clone();
     headers.push(header("tidegate.replayed", "1"));
     assert_eq!(
@@ -103,7 +103,7 @@ fn chosen_dead_letters_go_back_as_they_came_and_once() {
     assert_eq!(job.read("in").len(), 6);
     let (_, said) = replay(&job, &["--again", "--yes"]);
     assert!(said.ends_with("sent 1 dead letter\n"), "{said}");
-    let back = job.read("in").into_iter().filter(|r| r.partition == 0).next_back().unwrap();
+    let back = job.read("in").into_iter().rfind(|r| r.partition == 0).unwrap();
     assert_eq!((back.payload, back.timestamp), (broken.payload, broken.timestamp));
     assert_eq!(back.headers, [header("tidegate.replayed", "2")]);
 }
