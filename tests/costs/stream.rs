@@ -35,6 +35,15 @@ pub(crate) struct Counts {
 /// So many records a second, so a tick after each 4,000 and a commit after each 20,000.
 const BETWEEN_RECORDS: Duration = Duration::from_micros(50);
 
+/// Nothing is ever in front of what is read.
+const PROGRESS: Progress = Progress {
+    position: 0,
+    end_offset: None,
+    known_end: None,
+    last_stable_offset: None,
+    caught_up: true,
+};
+
 /// 2025-01-01.
 pub(crate) const BEGIN_MS: i64 = 1_735_689_600_000;
 
@@ -181,6 +190,12 @@ impl Source for Edge {
     fn pause(&self, _partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
         Ok(())
     }
+    fn hold_back(&self, _partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
+        Ok(())
+    }
+    fn read_on(&self, _partitions: &BTreeSet<PartitionId>) -> Result<(), SourceError> {
+        Ok(())
+    }
     fn release(&self, _partitions: &[PartitionId]) -> Result<(), SourceError> {
         Ok(())
     }
@@ -189,8 +204,8 @@ impl Source for Edge {
         let of = |id: &PartitionId| {
             let position = if id.partition % self.0.spread == 0 { read } else { 0 };
             let end = Some(position);
-            let caught_up = true;
-            (*id, Progress { position, end_offset: end, last_stable_offset: end, caught_up })
+            let progress = Progress { position, end_offset: end, known_end: end, ..PROGRESS };
+            (*id, Progress { last_stable_offset: end, ..progress })
         };
         self.0.partitions.iter().map(of).collect()
     }

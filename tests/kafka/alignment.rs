@@ -63,7 +63,7 @@ fn run(name: &'static str, max_drift: &str, is_aligned: bool) -> Run {
 
 #[test]
 fn open_windows_stay_few_where_one_partition_is_a_day_behind_seven_others() {
-    let with = run("aligned", "", true);
+    let with = run("aligned", "[alignment]\nmax_drift = \"1m\"", true);
     let without = run("not-aligned", "[alignment]\nmax_drift = \"off\"", false);
     println!("aligned: {with:?}; not aligned: {without:?}");
     assert_eq!(without.pauses, 0);

@@ -103,7 +103,7 @@ const FIRED: u64 = 2_880 + 8 * 2_990;
 
 #[test]
 fn open_windows_stay_few_where_one_partition_is_a_day_behind_seven_others() {
-    let with = run(&a_day_behind(crate::settings::config().max_drift), FIRED);
+    let with = run(&a_day_behind(DRIFT), FIRED);
     let without = run(&a_day_behind(None), FIRED);
     assert_eq!(with.results, without.results);
     assert_eq!(without.pauses, BTreeMap::new());
@@ -116,9 +116,9 @@ fn open_windows_stay_few_where_one_partition_is_a_day_behind_seven_others() {
 
 #[test]
 fn aborts_and_partitions_that_come_and_go_find_pauses_and_leave_none_behind() {
-    let undisturbed = run(&a_day_behind(crate::settings::config().max_drift), FIRED);
+    let undisturbed = run(&a_day_behind(DRIFT), FIRED);
     let (mut commits, mut calls) = (0, 0);
-    let world = a_day_behind(crate::settings::config().max_drift).failing(move |call, _| {
+    let world = a_day_behind(DRIFT).failing(move |call, _| {
         commits += usize::from(call == Call::Commit);
         calls += usize::from(call == Call::HoldBack);
         match call {
@@ -158,7 +158,7 @@ fn the_end_is_reached_also_where_the_slowest_partition_ends_long_before_the_othe
 
 #[test]
 fn a_drain_fires_what_is_open_and_leaves_the_rest_of_paused_partitions_to_the_next_start() {
-    let world = a_day_behind(crate::settings::config().max_drift);
+    let world = a_day_behind(DRIFT);
     world.drain_at(ms(4_000)).unwrap();
     let drained = counted(&world);
     assert!(drained < FIRED, "{drained}");
@@ -175,3 +175,6 @@ fn a_partition_that_is_read_as_its_records_come_is_not_paused() {
     world.run_until(ms(60_000)).unwrap();
     assert_eq!(pauses(&world), BTreeMap::new());
 }
+
+/// Six windows.
+const DRIFT: Option<Duration> = Some(Duration::from_mins(1));

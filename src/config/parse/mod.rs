@@ -51,7 +51,7 @@ pub(super) fn parse(
     topics::check_that_each_is_read_once(settings, report);
     let window = parse_window(&settings.window, report);
     let watermark = parse_watermark(&settings.watermark, report);
-    let max_drift = parse_max_drift(&settings.alignment, window.as_ref().ok(), report);
+    let max_drift = parse_max_drift(&settings.alignment, report);
     let tables = inputs.as_ref().map(source::Inputs::tables).unwrap_or_default();
     let across_topics = topics::are_several(settings);
     let key = grouping::parse_key(&settings.key, &tables, across_topics, report);
@@ -174,16 +174,14 @@ fn parse_watermark(
     Ok((emit_interval?, all_idle?))
 }
 
-/// How far partitions may be read ahead: as written, or what the windows suggest.
+/// How far partitions may be read ahead.
 fn parse_max_drift(
     settings: &AlignmentSettings,
-    window: Option<&(TumblingWindows, Duration, Panes)>,
     report: &mut Report<'_>,
 ) -> Result<Option<Duration>, Noted> {
     let key = KeyPath::of("alignment.max_drift");
     let written = report.optional(&key, settings.max_drift.as_ref(), values::positive_or_off)?;
-    let size = window.map(|(windows, ..)| windows.size()).unwrap_or_default();
-    Ok(written.unwrap_or_else(|| Some(size.saturating_mul(2).max(LEAST_DRIFT))))
+    Ok(written.flatten())
 }
 
 fn parse_guard(settings: &GuardSettings, report: &mut Report<'_>) -> Result<Guard, Noted> {
@@ -312,9 +310,6 @@ fn parse_service(
     }
     Ok((subtasks, shutdown_timeout?))
 }
-
-/// Partitions are not paused for less than this unless it is asked for.
-const LEAST_DRIFT: Duration = Duration::from_mins(1);
 
 /// Each has a consumer and a producer with their threads and queues.
 const SUBTASKS: RangeInclusive<u16> = 1..=64;

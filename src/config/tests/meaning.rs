@@ -44,9 +44,7 @@ fn what_nobody_wrote_has_its_default() {
     assert_eq!((config.windows.offset_ms(), config.panes), (0, Panes::Accumulating));
     assert_eq!(config.emit_interval, Duration::from_millis(200));
     assert_eq!(config.all_idle, AllIdle::Hold);
-    assert_eq!(config.max_drift, Some(Duration::from_hours(2)), "two windows");
-    let small = load_text(EXAMPLE, &["window.size=10s"]).unwrap().config;
-    assert_eq!(small.max_drift, Some(Duration::from_mins(1)));
+    assert_eq!(config.max_drift, None);
     assert_eq!(config.guard.max_future, Some(Duration::from_hours(1)));
     assert_eq!(config.guard.min_timestamp, Some(EventTime(946_684_800_000)));
     let limits = StateLimits {
@@ -73,7 +71,7 @@ fn other_words_have_other_meanings() {
         "window.offset=-8h",
         "window.panes=discarding",
         "watermark.emit_interval=0ms",
-        "alignment.max_drift=off",
+        "alignment.max_drift=10m",
         "guard.max_future=off",
         "guard.min_timestamp=off",
         "topics.replication_factor=3",
@@ -84,7 +82,10 @@ fn other_words_have_other_meanings() {
     let config = load_text(EXAMPLE, &overrides).unwrap().config;
     assert_eq!(config.windows.offset_ms(), -8 * 3_600_000);
     assert_eq!(config.panes, Panes::Discarding);
-    assert_eq!((config.emit_interval, config.max_drift), (Duration::ZERO, None));
+    assert_eq!(
+        (config.emit_interval, config.max_drift),
+        (Duration::ZERO, Some(Duration::from_mins(10)))
+    );
     assert_eq!((config.guard.max_future, config.guard.min_timestamp), (None, None));
     assert_eq!(config.topics.replication_factor, Some(3));
     assert_eq!(config.sources[0].start, Start::At(EventTime(1_735_686_000_000)));
