@@ -80,6 +80,7 @@ pub mod watchdog;
 pub mod export;
 
 // What mends topics: dead letters sent back, late records merged into what was published.
+#[cfg(feature = "client")]
 pub mod repair;
 
 // What the service is told.

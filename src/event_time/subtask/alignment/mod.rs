@@ -14,8 +14,9 @@ impl Subtask {
     ///
     /// Where a partition stands is the least event time of its last records (256 or more) less its bound, and never more
     /// than its own watermark: so those that are level with each other are not ahead, however large the bound. Never
-    /// paused are a partition without a backlog (one that was caught up within the last 3 s has none), the one that holds the watermark, and one that is idle, which holds
-    /// nobody either. Before there is a watermark, it is the least event time read so far that the others are ahead of.
+    /// paused are a partition without a backlog (one that was caught up within the last 3 s has none), the one that holds
+    /// the watermark, and one that is idle, which holds nobody either. Before there is a watermark, it is the least event
+    /// time read so far that the others are ahead of.
     pub fn align(
         &mut self,
         max_drift: Duration,
