@@ -147,7 +147,8 @@ fn aborts_and_partitions_that_come_and_go_find_pauses_and_leave_none_behind() {
 fn the_end_is_reached_also_where_the_slowest_partition_ends_long_before_the_others() {
     let others = (1..4).map(|n| stretch(T + DAY + n * 600_000, 1_000, 2_000).collect());
     let first = stretch(T, 1_000, 300).collect();
-    let world = World::new([first, Vec::new()].into_iter().chain(others));
+    let mut world = World::new([first, Vec::new()].into_iter().chain(others));
+    world.config.max_drift = DRIFT;
     assert_eq!(world.config.sources[0].idle_timeout, None);
     read_in_turn(&world);
     world.run_to_the_end().unwrap();

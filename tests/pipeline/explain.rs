@@ -216,7 +216,8 @@ fn a_bound_that_has_grown() {
 #[test]
 fn a_partition_that_is_paused_since_it_is_far_ahead() {
     let ahead = (0..2_000).map(|n| record(0, T + 600_000 + n * 100, "a")).collect();
-    let world = World::new([lively(200), ahead]);
+    let mut world = World::new([lively(200), ahead]);
+    world.config.max_drift = Some(Duration::from_mins(1));
     world.broker.with(|state| state.poll_takes = ms(2));
     let told = ask_at(&world, ms(3_000), &Question::WindowStart(EventTime(T + 800_000)));
     assert_eq!((told.holder.unwrap().partition, told.holders), (0, 2));
