@@ -175,7 +175,7 @@ fn decoder(way: &Way) -> Decoder {
     std::fs::remove_file(file).unwrap();
     let config = loaded.unwrap_or_else(|faults| panic!("{faults:?}")).config;
     let source = config.sources.first().unwrap();
-    Decoder::new(source, &config.key, &config.aggregates, config.guard)
+    Decoder::new(source, &config.key, &config.aggregates)
 }
 
 /// 2026-01-01.

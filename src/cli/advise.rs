@@ -130,9 +130,9 @@ impl Advise {
         let mut decoder = if self.configuration.files.is_empty() {
             let nothing =
                 Key { from: KeyFrom::Fields(Vec::new()), partial: false, across_topics: false };
-            Decoder::new(source, &nothing, &[], source.guard)
+            Decoder::new(source, &nothing, &[])
         } else {
-            Decoder::new(source, &config.key, &config.aggregates, source.guard)
+            Decoder::new(source, &config.key, &config.aggregates)
         };
         // A sample is one stretch: no part of it is older than another.
         let now = MonotonicTime::default();

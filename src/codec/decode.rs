@@ -78,8 +78,8 @@ struct Field {
 }
 
 impl Decoder {
-    /// A decoder for a source's records.
-    pub fn new(source: &Source, key: &Key, aggregates: &[Aggregate], guard: Guard) -> Self {
+    /// A decoder for a source's records, which believes the timestamps that the source's guard does.
+    pub fn new(source: &Source, key: &Key, aggregates: &[Aggregate]) -> Self {
         let mut extractor = Extractor::default();
         let mut field = |path: FieldPath| Field { slot: extractor.slot(&path), path };
         let timestamp_field = match &source.timestamp.from {
@@ -112,7 +112,7 @@ impl Decoder {
             heartbeat,
             key_fields,
             aggregates,
-            guard,
+            guard: source.guard,
             key: Vec::new(),
             values: Vec::new(),
             marker_text: String::new(),

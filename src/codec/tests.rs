@@ -61,7 +61,8 @@ fn decoder(key: &[&str], value: Option<&str>) -> Decoder {
         min_timestamp: Some(EventTime(946_684_800_000)),
     };
     let function = if value.is_some() { AggregateFunction::Sum } else { AggregateFunction::Count };
-    Decoder::new(&source(), &fields(key), &[aggregate("v", function, value)], guard)
+    let source = Source { guard, ..source() };
+    Decoder::new(&source, &fields(key), &[aggregate("v", function, value)])
 }
 
 /// What becomes of a payload: the timestamp, or the reason and the detail.
@@ -138,8 +139,8 @@ fn each_kind_of_bad_input_has_its_reason() {
 fn a_float_aggregate_takes_integers_of_any_length() {
     let mut wanted = aggregate("v", AggregateFunction::Sum, Some("v"));
     wanted.value_type = ValueType::Float;
-    let guard = Guard { max_future: None, min_timestamp: None };
-    let mut decoder = Decoder::new(&source(), &fields(&["k"]), &[wanted], guard);
+    let source = Source { guard: Guard::ALL, ..source() };
+    let mut decoder = Decoder::new(&source, &fields(&["k"]), &[wanted]);
     let mut ask = |value: &str| {
         let payload = format!(r#"{{"k":1,"ts":1,"v":{value}}}"#);
         let record = RawRecord { payload: Some(payload.as_bytes()), ..RawRecord::default() };
@@ -178,8 +179,8 @@ fn nested_fields_arrays_escapes_and_dotted_names_are_reached() {
     ]
     .into();
     let aggregates = [aggregate("v", AggregateFunction::Sum, Some("leg"))];
-    let guard = Guard { max_future: None, min_timestamp: None };
-    let mut decoder = Decoder::new(&source, &fields(&["from", "dotted"]), &aggregates, guard);
+    source.guard = Guard::ALL;
+    let mut decoder = Decoder::new(&source, &fields(&["from", "dotted"]), &aggregates);
     let payload = r#"{"airport":{"x":[1,{"from":2}],"fr\u006fm":"E\"WR"},"legs":[{"n":1},{"n":7}],"a.b":-5,"ts":3}"#;
     let record = RawRecord { payload: Some(payload.as_bytes()), ..RawRecord::default() };
     let Ok(Decoded::Event(event)) = decoder.decode(record, WALL) else {
@@ -201,11 +202,11 @@ fn nested_fields_arrays_escapes_and_dotted_names_are_reached() {
 
 #[test]
 fn timestamps_come_from_the_record_or_a_header_too() {
-    let guard = Guard { max_future: None, min_timestamp: None };
     let ask = |from: TimestampFrom, unit: TimestampUnit, record: RawRecord<'_>| {
         let mut source = source();
         source.timestamp = Timestamp { from, unit, naive_is_utc: false };
-        let mut decoder = Decoder::new(&source, &fields(&["k"]), &[], guard);
+        source.guard = Guard::ALL;
+        let mut decoder = Decoder::new(&source, &fields(&["k"]), &[]);
         match decoder.decode(record, WALL) {
             Ok(Decoded::Event(event)) => Ok(event.timestamp.0),
             Ok(Decoded::Tombstone | Decoded::Heartbeat(_)) => panic!("it has a payload"),

@@ -266,7 +266,10 @@ fn decoder(key: KeyFrom) -> Decoder {
         idle_timeout: None,
         partitions: BTreeMap::new(),
         heartbeat: None,
-        guard: Guard::ALL,
+        guard: Guard {
+            max_future: Some(Duration::from_hours(1)),
+            min_timestamp: Some(EventTime(946_684_800_000)),
+        },
         fields: BTreeMap::new(),
         start: Start::Earliest,
         on_missing: OnMissing::Stop,
@@ -278,14 +281,5 @@ fn decoder(key: KeyFrom) -> Decoder {
         value_type: ValueType::Integer,
         missing: Missing::Refuse,
     };
-    let guard = Guard {
-        max_future: Some(Duration::from_hours(1)),
-        min_timestamp: Some(EventTime(946_684_800_000)),
-    };
-    Decoder::new(
-        &source,
-        &Key { from: key, partial: false, across_topics: false },
-        &[amount],
-        guard,
-    )
+    Decoder::new(&source, &Key { from: key, partial: false, across_topics: false }, &[amount])
 }

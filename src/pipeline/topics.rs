@@ -11,7 +11,7 @@ impl<K: TransactionalSink> Engine<K> {
     /// Makes ready for the records of one more topic, which has the next number.
     pub(super) fn add_topic(&mut self, source: &Source) {
         let (key, aggregates) = &self.decoding;
-        self.decoders.push(Decoder::new(source, key, aggregates, source.guard));
+        self.decoders.push(Decoder::new(source, key, aggregates));
         self.topics.push(source.topic.clone());
         let number = self.subtask.add_topic(TopicSettings {
             strategy: source.strategy.clone(),

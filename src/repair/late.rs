@@ -1,12 +1,13 @@
 //! Late records as the late topic has them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 
 use super::{Place, RowId, source_of};
 use crate::clock::Clock;
 use crate::codec::{Decoded, Decoder, RawRecord};
-use crate::config::{Config, Guard};
+use crate::config::{Config, Guard, Source};
 use crate::event_time::{EventTime, TimeWindow, Value, Watermark};
 use crate::pipeline::InputRecord;
 
@@ -82,16 +83,15 @@ impl<'c> LateReader<'c> {
             .filter(|window| window.start == EventTime(start) && window.end == EventTime(end))
             .ok_or_else(|| format!("its window {start} to {end} is none of this configuration"))?;
         let config = self.config;
-        if !self.decoders.contains_key(&origin.topic) {
-            let source = source_of(config, &origin.topic)
-                .ok_or_else(|| format!("topic `{}` is no source of it", origin.topic))?;
-            // It was believed when it came.
-            let guard = Guard { max_future: None, min_timestamp: None };
-            let decoder = Decoder::new(&source, &config.key, &config.aggregates, guard);
-            self.decoders.insert(origin.topic.clone(), decoder);
-        }
-        let Some(decoder) = self.decoders.get_mut(&origin.topic) else {
-            return Err("it has no source".to_owned());
+        let decoder = match self.decoders.entry(origin.topic.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let source = source_of(config, &origin.topic)
+                    .ok_or_else(|| format!("topic `{}` is no source of it", origin.topic))?;
+                // It was believed when it came.
+                let source = Source { guard: Guard::ALL, ..source };
+                new.insert(Decoder::new(&source, &config.key, &config.aggregates))
+            }
         };
         match decode(decoder, record, number(record, "tidegate.timestamp").ok())? {
             Decoded::Event(event) if config.windows.assign(event.timestamp) == Some(window) => {

@@ -61,7 +61,7 @@ pub(super) fn recompute(
                 gone.entry(place).or_insert(what);
             }
         }
-        let mut decoder = Decoder::new(source, &config.key, &config.aggregates, config.guard);
+        let mut decoder = Decoder::new(source, &config.key, &config.aggregates);
         repair.read(topic, &ranges, |record| {
             let partition = record.partition().partition;
             let place = Place::of(config, topic, partition);

@@ -229,6 +229,21 @@ fn what_was_rounded_is_computed_from_the_input() {
 }
 
 #[test]
+fn what_is_computed_from_the_input_goes_by_the_guard_of_its_source() {
+    let guard = "min_timestamp = \"off\"\n";
+    let job = rounded("reconcile-guarded")
+        .replace(guard, "")
+        .replace("[window]", &format!("[source.guard]\n{guard}[window]"));
+    job.produce(&late_ones());
+    job.run_to_end(&[]);
+    assert_eq!(last_of(&job, "a")["count"], 2);
+    let (code, said) = reconcile(&job, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("1 of them computed from the input"), "{said}");
+    assert_eq!(last_of(&job, "a")["count"], 4);
+}
+
+#[test]
 fn what_the_input_has_lost_is_listed_and_not_guessed() {
     let job = rounded("reconcile-lost");
     job.produce(&[event(0, "old", -20_000, 1)]);

@@ -8,8 +8,8 @@ use tidegate::config::{
     TimestampUnit, ValueType,
 };
 use tidegate::event_time::{
-    AggregateFunction, AllIdle, Panes, Sharding, StateLimits, SubtaskSettings, TopicSettings,
-    TumblingWindows, WatermarkStrategy, WindowSettings,
+    AggregateFunction, AllIdle, EventTime, Panes, Sharding, StateLimits, SubtaskSettings,
+    TopicSettings, TumblingWindows, WatermarkStrategy, WindowSettings,
 };
 
 use super::case_file::{self, Config, FieldOrKafka, NaivePolicy};
@@ -48,7 +48,10 @@ pub(crate) fn source(config: &Config) -> Result<Source, String> {
         idle_timeout: config.idle_timeout_ms.map(Duration::from_millis),
         partitions: BTreeMap::new(),
         heartbeat: None,
-        guard: Guard::ALL,
+        guard: Guard {
+            max_future: config.max_future_ms.map(Duration::from_millis),
+            min_timestamp: config.min_timestamp_ms.map(EventTime),
+        },
         fields,
         start: Start::Earliest,
         on_missing: OnMissing::Stop,

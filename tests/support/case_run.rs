@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate::codec::changelog::Layout;
 use tidegate::codec::{Decoded, Decoder, Encoded, Encoder, RawRecord};
-use tidegate::config::{Guard, IntegerFormat, ResultKey, Results, TimestampFormat};
+use tidegate::config::{IntegerFormat, ResultKey, Results, TimestampFormat};
 use tidegate::event_time::{
     Disposition, EventTime, MonotonicTime, Now, Output, PartitionId, ShardId, Sharding, Subtask,
     WatermarkStatus, WindowSettings,
@@ -151,10 +151,6 @@ struct Run<'c> {
 impl<'c> Run<'c> {
     fn new(config: &'c Config, emission: Emission, sharding: Sharding) -> Result<Self, String> {
         let (source, key, aggregates) = (source(config)?, key(config), aggregates(config));
-        let guard = Guard {
-            max_future: config.max_future_ms.map(Duration::from_millis),
-            min_timestamp: config.min_timestamp_ms.map(EventTime),
-        };
         let format = Results {
             topic: "results".to_owned(),
             key: ResultKey::Key,
@@ -169,7 +165,7 @@ impl<'c> Run<'c> {
             config,
             emission,
             sharding,
-            decoder: Decoder::new(&source, &key, &aggregates, guard),
+            decoder: Decoder::new(&source, &key, &aggregates),
             encoder: Encoder::new(&key, &aggregates, &format),
             subtask: Subtask::new(settings.clone()),
             changelog: Changelog::new(settings, layout),
