@@ -64,8 +64,7 @@ impl WindowOperator {
 
     /// The windows with no timestamp above this one that have not all been fired.
     pub(crate) fn owed(&self, closed: EventTime) -> impl Iterator<Item = TimeWindow> {
-        let past = self.open.values().take_while(move |open| open.window.max_timestamp() <= closed);
-        past.filter(|open| open.has_unfired()).map(|open| open.window)
+        self.up_to(closed).filter(|open| open.has_unfired()).map(|open| open.window)
     }
 
     /// The first window whose on-time panes are being fired.
@@ -103,32 +102,28 @@ impl WindowOperator {
 
     /// Drops the windows that were closed when they were saved, those excepted that were still owed. How many entries.
     pub(crate) fn drop_closed(&mut self, closed: EventTime, owed: &BTreeSet<EventTime>) -> usize {
-        self.drop_first(
-            |open| open.window.max_timestamp() <= closed,
-            |open| owed.contains(&open.window.start),
-        )
+        self.drop_up_to(closed, |open| owed.contains(&open.window.start))
     }
 
     /// Drops the windows with no timestamp above this one that have all been fired. How many entries.
     pub(crate) fn drop_freed(&mut self, closed: EventTime) -> usize {
-        self.drop_first(|open| open.window.max_timestamp() <= closed, OpenWindow::has_unfired)
+        self.drop_up_to(closed, OpenWindow::has_unfired)
     }
 
-    /// Of the first windows for which `past` holds, drops those which `kept` does not name.
-    fn drop_first(
-        &mut self,
-        past: impl Fn(&OpenWindow) -> bool,
-        kept: impl Fn(&OpenWindow) -> bool,
-    ) -> usize {
-        let first = self.open.values().take_while(|open| past(open));
-        let dropped: Vec<EventTime> =
-            first.filter(|open| !kept(open)).map(|open| open.window.start).collect();
+    /// Of the windows with no timestamp above this one, drops those which `kept` does not name.
+    fn drop_up_to(&mut self, closed: EventTime, kept: impl Fn(&OpenWindow) -> bool) -> usize {
+        let closed = self.up_to(closed).filter(|open| !kept(open));
+        let dropped: Vec<EventTime> = closed.map(|open| open.window.start).collect();
         let before = self.size.entries;
         for start in dropped {
             self.remove(start);
         }
         self.freed = 0;
         before - self.size.entries
+    }
+
+    fn up_to(&self, closed: EventTime) -> impl Iterator<Item = &OpenWindow> {
+        self.open.values().take_while(move |open| open.window.max_timestamp() <= closed)
     }
 
     fn wanted(&self, clock: Watermark, lateness: Duration) -> impl Iterator<Item = &OpenWindow> {
