@@ -2,17 +2,28 @@
 
 use std::borrow::Cow;
 
-use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::message::{self, BorrowedMessage, Message as _, OwnedHeaders};
 
 use super::headers::Headers;
 use crate::event_time::PartitionId;
-use crate::pipeline::InputRecord;
+use crate::pipeline::{Header, InputRecord};
 
 /// A record that the client lends out.
 #[derive(Debug)]
 pub struct KafkaRecord<'a> {
     pub(super) message: BorrowedMessage<'a>,
     pub(super) partition: PartitionId,
+}
+
+/// The headers of a record that is written; `None`: it has none.
+pub(super) fn owned_headers(headers: &[Header]) -> Option<OwnedHeaders> {
+    if headers.is_empty() {
+        return None;
+    }
+    let all = OwnedHeaders::new_with_capacity(headers.len());
+    Some(headers.iter().fold(all, |all, (name, value)| {
+        all.insert(message::Header { key: name, value: value.as_deref() })
+    }))
 }
 
 impl InputRecord for KafkaRecord<'_> {

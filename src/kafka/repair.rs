@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{Header as KafkaHeader, Message as _, OwnedHeaders};
+use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
@@ -20,7 +20,7 @@ use super::admin::{self, ConnectError};
 use super::client::{Clients, partitions_of};
 use super::ending::EndsAside;
 use super::oauth::Held;
-use super::record::KafkaRecord;
+use super::record::{KafkaRecord, owned_headers};
 use super::report::Reported;
 use super::sink::Deliveries;
 use crate::clock::Clock;
@@ -429,14 +429,8 @@ fn forget_the_ended(
 }
 
 fn record_of(outgoing: &Outgoing) -> BaseRecord<'_, [u8], [u8], usize> {
-    let mut headers = OwnedHeaders::new_with_capacity(outgoing.headers.len());
-    for (name, value) in &outgoing.headers {
-        headers = headers.insert(KafkaHeader { key: name, value: value.as_deref() });
-    }
     let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(&outgoing.topic, 0);
-    if !outgoing.headers.is_empty() {
-        record = record.headers(headers);
-    }
+    record.headers = owned_headers(&outgoing.headers);
     record.key = outgoing.key.as_deref();
     record.payload = outgoing.payload.as_deref();
     record.partition = outgoing.partition;

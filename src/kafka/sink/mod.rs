@@ -16,7 +16,7 @@ use std::time::Duration;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{DeliveryResult, Header, Message as _, OwnedHeaders};
+use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
@@ -29,6 +29,7 @@ use crate::kafka::client::{Clients, REQUEST_TIMEOUT, TopicNumbers};
 use crate::kafka::ending::EndsAside;
 use crate::kafka::oauth::Held;
 use crate::kafka::rebalance::ConsumerEvents;
+use crate::kafka::record::owned_headers;
 use crate::kafka::report::Reports;
 use crate::kafka::topic_names::{self, ChangelogTopics};
 use crate::pipeline::{
@@ -445,15 +446,9 @@ impl TransactionalSink for KafkaSink {
 }
 
 fn record<'a>(message: &'a Message, topic: &'a str) -> BaseRecord<'a, [u8], [u8], usize> {
-    let mut headers = OwnedHeaders::new_with_capacity(message.headers.len());
-    for (name, value) in &message.headers {
-        headers = headers.insert(Header { key: name, value: value.as_deref() });
-    }
     let supersedes = usize::from(message.supersedes);
     let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, supersedes);
-    if !message.headers.is_empty() {
-        record = record.headers(headers);
-    }
+    record.headers = owned_headers(&message.headers);
     if let Some(key) = &message.key {
         record = record.key(key);
     }
