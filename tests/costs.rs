@@ -116,7 +116,7 @@ fn every_third_hostile(nth: u32) -> Vec<u8> {
         return clean(nth);
     }
     let nth = usize::try_from(nth / 3).unwrap();
-    HOSTILE.iter().cycle().nth(nth % HOSTILE.len()).cloned().unwrap()
+    HOSTILE.get(nth % HOSTILE.len()).cloned().unwrap()
 }
 
 /// 2027-01-15, 08:00.

@@ -18,6 +18,8 @@ mod configuration;
 mod decode;
 #[path = "support/facts.rs"]
 mod facts;
+#[path = "support/layout.rs"]
+mod layout;
 #[path = "support/naive.rs"]
 mod naive;
 #[path = "../fuzz/src/subtask.rs"]

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
 use naive::Rules;
-use world::{Emission, Op, Reading, World, play, rules, worlds};
+use world::{Emission, Reading, World, play, rules, worlds};
 
 #[path = "properties/ends_of_time.rs"]
 mod ends_of_time;
@@ -107,26 +107,11 @@ proptest! {
     }
 
     #[test]
-    fn outputs_that_wait_or_are_read_in_part_are_not_lost(mut world in worlds(rules())) {
-        for op in &mut world.script {
-            // A shard that is given up for good takes its outputs with it.
-            if let Op::Move { with_state, .. } = op {
-                *with_state = true;
-            }
-        }
-        let contents = |reading| {
-            let transcript = play(&World { reading, ..world.clone() }, false);
-            let mut panes = transcript.panes;
-            // Firing later means a later clock.
-            for pane in &mut panes {
-                pane.watermark = 0;
-            }
-            panes.sort();
-            (panes, transcript.judged)
-        };
-        let at_once = contents(Reading::AtOnce);
-        assert_eq!(at_once, contents(Reading::BeforeTheNextRecord));
-        assert_eq!(at_once, contents(Reading::InPart));
+    fn outputs_that_wait_or_are_read_in_part_are_not_lost(world in worlds(rules())) {
+        let world = world.keeping_states();
+        let at_once = world.contents(Reading::AtOnce);
+        assert_eq!(at_once, world.contents(Reading::BeforeTheNextRecord));
+        assert_eq!(at_once, world.contents(Reading::InPart));
     }
 }
 

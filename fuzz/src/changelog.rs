@@ -6,16 +6,17 @@ use std::time::Duration;
 use tidegate::codec::changelog::{
     Layout, Restored, Restorer, SavedPartition, ShardWriter, Written,
 };
-use tidegate::config::{Aggregate, Key, KeyFrom, Missing, ValueType};
 use tidegate::event_time::{
     AggregateFunction, AllIdle, Panes, PartitionId, PartitionState, ShardId, Sharding, StateLimits,
     Subtask, SubtaskSettings, TopicSettings, TumblingWindows, WatermarkStrategy, WindowSettings,
 };
 
+use crate::layout::layout_of;
+
 /// Reads the bytes as messages, each after its length in two bytes, the lower one first. What is over is one more.
 pub(crate) fn check(data: &[u8]) {
     let settings = settings();
-    let layout = layout(&settings);
+    let layout = layout_of(&settings);
     let mut restorer = Restorer::new(&settings.window, &layout);
     for (slot, value) in (0u32..).zip(messages(data)) {
         if let Err(fault) = restorer.take(Some(&slot.to_be_bytes()), value) {
@@ -87,19 +88,6 @@ fn settings() -> SubtaskSettings {
         sharding: Sharding::PerPartition,
         all_idle: AllIdle::Hold,
     }
-}
-
-fn layout(settings: &SubtaskSettings) -> Layout {
-    let aggregate = |function: &AggregateFunction| Aggregate {
-        name: String::new(),
-        function: *function,
-        field: Some("value".to_owned()),
-        value_type: ValueType::Number,
-        missing: Missing::Skip,
-    };
-    let aggregates: Vec<_> = settings.window.aggregates.iter().map(aggregate).collect();
-    let key = Key { from: KeyFrom::Message, partial: false, across_topics: false };
-    Layout::new(settings.window.windows, settings.window.panes, &key, &aggregates)
 }
 
 const P0: PartitionId = PartitionId { topic: 0, partition: 0 };

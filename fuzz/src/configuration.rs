@@ -2,9 +2,8 @@
 //! shows of a configuration is that configuration again.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
-use tidegate::config::{Sources, load, render_effective};
+use tidegate::config::{ConfigFault, Loaded, Sources, load, render_effective};
 
 /// Reads the bytes as a file; after a line of three dashes, as variables of the environment; after a second one, as
 /// values of `--set`.
@@ -16,8 +15,7 @@ pub(crate) fn check(data: &[u8]) {
     let environment: BTreeMap<_, _> =
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let overrides = parts.next().unwrap_or_default().lines().map(str::to_owned).collect();
-    let sources = Sources { environment, overrides, ..sources_of(file) };
-    match load(&sources) {
+    match load_text(file, Sources { environment, overrides, ..Sources::default() }) {
         Err(faults) => {
             assert!(!faults.is_empty(), "refused without a reason");
             for fault in faults {
@@ -29,7 +27,7 @@ pub(crate) fn check(data: &[u8]) {
             if shown.contains(HIDDEN) {
                 return;
             }
-            let again = load(&sources_of(&shown)).unwrap_or_else(|faults| {
+            let again = load_text(&shown, Sources::default()).unwrap_or_else(|faults| {
                 panic!("what is shown is refused: {faults:?}\n{shown}");
             });
             assert_eq!(
@@ -40,17 +38,16 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-fn sources_of(text: &str) -> Sources {
-    Sources { files: vec![file_of(text)], host_name: Some("host".to_owned()), ..Sources::default() }
-}
-
-/// A file of this thread's own, with this text.
-fn file_of(text: &str) -> PathBuf {
+/// What this text gives, as a file of this thread's own, under more sources.
+pub(crate) fn load_text(text: &str, more: Sources) -> Result<Loaded, Vec<ConfigFault>> {
     let thread = std::thread::current().id();
     let name = format!("tidegate-fuzz-{}-{thread:?}.toml", std::process::id());
     let path = std::env::temp_dir().join(name);
     std::fs::write(&path, text).unwrap();
-    path
+    let host_name = Some("host".to_owned());
+    let loaded = load(&Sources { files: vec![path.clone()], host_name, ..more });
+    std::fs::remove_file(path).unwrap();
+    loaded
 }
 
 /// What is shown in the place of a secret.

@@ -6,8 +6,10 @@ use std::cell::RefCell;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 use tidegate::codec::{Decoded, Decoder, RawRecord, Reason};
-use tidegate::config::{Sources, load};
+use tidegate::config::Sources;
 use tidegate::event_time::{EventTime, Value};
+
+use crate::configuration::load_text;
 
 /// Reads the bytes as the payload, the key and the timestamp's header of a record, in each of the ways.
 pub(crate) fn check(data: &[u8]) {
@@ -167,12 +169,7 @@ fn decoder(way: &Way) -> Decoder {
         "#,
         way.source, way.key
     );
-    let file =
-        std::env::temp_dir().join(format!("tidegate-fuzz-decode-{}.toml", std::process::id()));
-    std::fs::write(&file, config).unwrap();
-    let host_name = Some("host".to_owned());
-    let loaded = load(&Sources { files: vec![file.clone()], host_name, ..Sources::default() });
-    std::fs::remove_file(file).unwrap();
+    let loaded = load_text(&config, Sources::default());
     let config = loaded.unwrap_or_else(|faults| panic!("{faults:?}")).config;
     let source = config.sources.first().unwrap();
     Decoder::new(source, &config.key, &config.aggregates)

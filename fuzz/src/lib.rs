@@ -13,6 +13,8 @@ mod subtask;
 // Random worlds and their model, as tests/properties.rs has them.
 #[path = "../../tests/support/facts.rs"]
 mod facts;
+#[path = "../../tests/support/layout.rs"]
+mod layout;
 #[path = "../../tests/support/naive.rs"]
 mod naive;
 #[expect(dead_code, reason = "proptest draws its worlds in another way")]

@@ -1,40 +1,22 @@
 //! The core: what happens to one or two subtasks is read from the bytes, and goes the same way in the slow model.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::facts::Fired;
 use crate::naive::{AdaptiveRules, Follow, Rules, WhenAllIdle};
 use crate::world::{Emission, Mark, Op, PARTITIONS, Reading, World, play};
 
 /// Plays the script that the bytes are, beside the model; and some of them once more with outputs that wait, which loses
 /// none.
 pub(crate) fn check(data: &[u8]) {
-    let mut world = world(&mut Bytes(data));
+    let world = world(&mut Bytes(data));
     play(&world, true);
     let later = match data.len() % 8 {
         0 => Reading::BeforeTheNextRecord,
         4 => Reading::InPart,
         _ => return,
     };
-    for op in &mut world.script {
-        // A shard that is given up for good takes its outputs with it.
-        if let Op::Move { with_state, .. } = op {
-            *with_state = true;
-        }
-    }
-    assert_eq!(contents(&world, Reading::AtOnce), contents(&world, later), "read {later:?}");
-}
-
-/// What fired, without the clocks, since firing later means a later one; and how the records were judged.
-fn contents(world: &World, reading: Reading) -> (Vec<Fired>, BTreeMap<String, usize>) {
-    let transcript = play(&World { reading, ..world.clone() }, false);
-    let mut panes = transcript.panes;
-    for pane in &mut panes {
-        pane.watermark = 0;
-    }
-    panes.sort();
-    (panes, transcript.judged)
+    let world = world.keeping_states();
+    assert_eq!(world.contents(Reading::AtOnce), world.contents(later), "read {later:?}");
 }
 
 /// Bytes as choices; where they end, each is the first.

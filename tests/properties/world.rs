@@ -252,6 +252,30 @@ pub(crate) fn play(world: &World, beside_the_model: bool) -> Transcript {
     player.transcript
 }
 
+impl World {
+    /// The same where no shard is given up for good, which would take its outputs with it.
+    pub(crate) fn keeping_states(mut self) -> Self {
+        for op in &mut self.script {
+            if let Op::Move { with_state, .. } = op {
+                *with_state = true;
+            }
+        }
+        self
+    }
+
+    /// What fires when outputs are read so, without the clocks, since firing later means a later one; and how the records
+    /// were judged.
+    pub(crate) fn contents(&self, reading: Reading) -> (Vec<Fired>, BTreeMap<String, usize>) {
+        let transcript = play(&Self { reading, ..self.clone() }, false);
+        let mut panes = transcript.panes;
+        for pane in &mut panes {
+            pane.watermark = 0;
+        }
+        panes.sort();
+        (panes, transcript.judged)
+    }
+}
+
 impl Player {
     fn play(&mut self, op: &Op) {
         match *op {

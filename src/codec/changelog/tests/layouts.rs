@@ -1,6 +1,7 @@
 //! What becomes of a shard that was written under another configuration.
 
 use super::*;
+use crate::config::{Aggregate, Key, KeyFrom, Missing, ValueType};
 
 const COUNT: [AggregateFunction; 1] = [AggregateFunction::Count];
 

@@ -2,6 +2,8 @@
 //! damaged bytes, and out of bytes that an earlier version wrote.
 
 mod bytes;
+#[path = "../../../../tests/support/layout.rs"]
+mod layout;
 mod layouts;
 mod length;
 mod worlds;
@@ -9,8 +11,9 @@ mod worlds;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use layout::layout_of;
+
 use super::*;
-use crate::config::{Aggregate, Key, KeyFrom, Missing, ValueType};
 use crate::event_time::*;
 
 /// The messages of one partition of the topic.
@@ -37,23 +40,6 @@ fn settings(aggregates: &[AggregateFunction]) -> SubtaskSettings {
         sharding: Sharding::PerPartition,
         all_idle: AllIdle::Hold,
     }
-}
-
-fn layout_of(settings: &SubtaskSettings) -> Layout {
-    let aggregate = |function: &AggregateFunction| Aggregate {
-        name: String::new(),
-        function: *function,
-        field: Some("value".to_owned()),
-        value_type: ValueType::Number,
-        missing: Missing::Skip,
-    };
-    let aggregates: Vec<_> = settings.window.aggregates.iter().map(aggregate).collect();
-    let from = match settings.sharding {
-        Sharding::OneForAll => KeyFrom::Fields(vec!["key".to_owned()]),
-        Sharding::PerPartition => KeyFrom::Message,
-    };
-    let key = Key { from, partial: false, across_topics: false };
-    Layout::new(settings.window.windows, settings.window.panes, &key, &aggregates)
 }
 
 /// A subtask with one partition, its writer, and what was committed.
