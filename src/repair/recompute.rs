@@ -7,7 +7,7 @@ use super::late::{Origin, decode, origin_of};
 use super::merge::{Added, records};
 use super::{Place, RowId};
 use crate::codec::{Decoded, Decoder};
-use crate::config::{Config, Start};
+use crate::config::{Config, Guarantee, Start};
 use crate::event_time::AggregateValue;
 use crate::kafka::repair::{End, Repair, RepairError};
 use crate::pipeline::InputRecord as _;
@@ -78,25 +78,39 @@ pub(super) fn recompute(
             Ok(ControlFlow::Continue(()))
         })?;
     }
-    let judged = rows.into_iter().map(|(id, row)| {
+    let whole = |(id, row): (RowId, Added)| {
         let values = row.values();
         let expected = wanted.get(&id).copied().flatten();
-        let found = records(&config.aggregates, &values);
-        let whole = match gone.get(&id.place) {
-            None => Ok(values),
-            Some(_) if expected.is_some() && found == expected => Ok(values),
-            Some(what) if expected.is_none() => {
-                Err(format!("{what}, and no `count` of the row says whether that matters"))
-            }
-            Some(what) => Err(format!(
-                "{what}, and {} of its {} records are there",
-                found.unwrap_or_default(),
-                expected.unwrap_or_default()
-            )),
-        };
-        (id, whole)
-    });
-    Ok(judged.collect())
+        let judged = why_not(config, &values, expected, gone.get(&id.place));
+        (id, judged.map_or(Ok(values), Err))
+    };
+    Ok(rows.into_iter().map(whole).collect())
+}
+
+/// Why these are not a row's aggregates, though they are of all its records that were found.
+fn why_not(
+    config: &Config,
+    values: &[AggregateValue],
+    expected: Expected,
+    gone: Option<&String>,
+) -> Option<String> {
+    let found = records(&config.aggregates, values);
+    let of = expected.unwrap_or_default();
+    let found_of = || format!("{} of its {of} records", found.unwrap_or_default());
+    match gone {
+        _ if expected.is_some() && found == expected => None,
+        Some(what) if expected.is_none() => {
+            Some(format!("{what}, and no `count` of the row says whether that matters"))
+        }
+        Some(what) => Some(format!("{what}, and {} are there", found_of())),
+        None if expected.is_none() => None,
+        // What it has published may count a record twice.
+        None if config.delivery.guarantee == Guarantee::AtLeastOnce => None,
+        None => Some(format!(
+            "{} can be read under this configuration: it is not the one that the service had, or the input has changed",
+            found_of()
+        )),
+    }
 }
 
 /// Where the records were read that are in a topic, from these offsets on.

@@ -244,6 +244,20 @@ fn what_is_computed_from_the_input_goes_by_the_guard_of_its_source() {
 }
 
 #[test]
+fn a_row_is_not_replaced_by_one_of_fewer_records() {
+    let job = rounded("reconcile-fewer");
+    job.produce(&late_ones());
+    job.run_to_end(&[]);
+    let before = last_of(&job, "a");
+    // A guard that refuses what the service believed.
+    let (code, said) = reconcile(&job, &["--set", "guard.min_timestamp=2000-01-01T00:00:00Z"]);
+    assert_eq!(code, Some(3), "{said}");
+    let why = "0 of its 4 records can be read under this configuration";
+    assert!(said.contains(why), "{said}");
+    assert_eq!(last_of(&job, "a"), before);
+}
+
+#[test]
 fn what_the_input_has_lost_is_listed_and_not_guessed() {
     let job = rounded("reconcile-lost");
     job.produce(&[event(0, "old", -20_000, 1)]);
